@@ -1,0 +1,281 @@
+"""Attention: read from other tokens. One module for MHA, GQA and MQA, two ways to compute the same thing.
+
+`attend_reference` is plain matrix algebra and the definition; `attend_sdpa` is the fast way and must equal it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minitf.blocks.checks import check_probability
+from minitf.blocks.mask import Full, Mask
+from minitf.blocks.normalize import Normalize
+from minitf.blocks.position import Position
+from minitf.blocks.projection import Projection
+from minitf.blocks.score import Score
+from minitf.cache import KVCache
+from minitf.errors import ConfigError
+from minitf.tap import Tappable
+
+
+def attend_reference(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    score: Score,
+    normalize: Normalize,
+    mask: Mask,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+    tap: Callable[[str, Tensor], Tensor] | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Scores, mask, normaliser and weighted sum, one after another.
+
+    Args:
+        q: (B,H,T,d).
+        k, v: (B,G,S,d); query head h reads K/V head h // (H/G).
+        score, normalize, mask: the three choices that define this attention.
+        q_pos, k_pos: positions (B or 1, T) and (B or 1, S).
+        bias: None or (B or 1, H, T, S), added to the scores.
+        dropout: probability of dropping a weight.
+        tap: sees, and may change, "scores" and "weights" (before dropout).
+
+    Returns:
+        out (B,H,T,d) and weights (B,H,T,S) in float32, before dropout.
+
+    Source: Vaswani et al. 2017, equation 1; grouped heads: Ainslie et al. 2023.
+    """
+    k, v = repeat_heads(k, q.size(1)), repeat_heads(v, q.size(1))
+    scores = score(q, k)  # (B,H,T,S)
+    if bias is not None:
+        scores = scores + bias
+    if tap is not None:
+        scores = tap("scores", scores)
+    weights = normalize(scores, dense(mask, q_pos, k_pos))
+    if tap is not None:
+        weights = tap("weights", weights)
+    dropped = F.dropout(weights, dropout) if dropout > 0 else weights
+    return dropped.to(v.dtype) @ v, weights
+
+
+def attend_sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | Tensor,
+    mask: Mask,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    plain: bool,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """torch's fused attention: softmax of scaled dot products, without weights in memory.
+
+    Arguments and result as for `attend_reference`; `plain` allows to leave the mask tensor out.
+    """
+    n_queries, n_keys = q.size(2), k.size(2)
+    causal = plain and mask.plain_causal and bias is None and n_queries == n_keys > 1
+    unmasked = plain and (mask.plain_full or (mask.plain_causal and n_queries == 1))
+    if not (causal or unmasked):
+        visible = dense(mask, q_pos, k_pos)
+        bias = visible if bias is None else bias.to(q.dtype).masked_fill(~visible, float("-inf"))
+    return F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=q.size(1) != k.size(1),
+    )
+
+
+def dense(mask: Mask, q_pos: Tensor, k_pos: Tensor) -> Tensor:
+    """The mask as a bool tensor (B or 1, 1, T, S), True where the key may be read."""
+    return mask.visible(q_pos[:, None, :, None], k_pos[:, None, None, :])
+
+
+def repeat_heads(kv: Tensor, n_heads: int) -> Tensor:
+    """(B,G,S,d) -> (B,H,S,d), each K/V head repeated in place: 0 0 1 1, not 0 1 0 1."""
+    n_kv_heads = kv.size(1)
+    return kv if n_kv_heads == n_heads else kv.repeat_interleave(n_heads // n_kv_heads, dim=1)
+
+
+class MultiHeadAttention(Tappable):
+    """Attention with n_heads queries and n_kv_heads keys and values: MHA, GQA (fewer) or MQA (one).
+
+    Args:
+        d_model: width D of the residual stream.
+        mask: which key a query may read.
+        n_heads: query heads H.
+        n_kv_heads: key/value heads G; null means as many as n_heads.
+        d_head: width d of a head; null means d_model / n_heads.
+        dropout: probability of dropping an attention weight while training.
+        score, normalize, projection: factories of the parts.
+        fast: a function like `attend_sdpa`, or null to compute by definition always.
+
+    Raises:
+        ConfigError: sizes that do not divide.
+
+    Source: Vaswani et al. 2017, section 3.2; Shazeer 2019 (MQA); Ainslie et al. 2023 (GQA).
+    """
+
+    tap_points = ("q", "k", "v", "scores", "weights", "heads")
+    accepts = frozenset({"embed", "rotate", "bias"})
+
+    def __init__(
+        self,
+        *,
+        d_model: int,
+        mask: Mask,
+        n_heads: int,
+        n_kv_heads: int | None,
+        d_head: int | None,
+        dropout: float,
+        score: Callable[..., Score],
+        normalize: Callable[..., Normalize],
+        projection: Callable[..., Projection],
+        fast: Callable[..., Tensor] | None,
+    ) -> None:
+        super().__init__()
+        n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
+        d_head = head_width(d_model, n_heads, n_kv_heads, d_head)
+        check_probability("attention dropout", dropout)
+        self.n_heads, self.n_kv_heads, self.d_head, self.d_rotary = n_heads, n_kv_heads, d_head, d_head
+        self.mask = mask
+        self.dropout = dropout
+        self.score = score(d_head=d_head)
+        self.normalize = normalize()
+        self.projection = projection(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head)
+        self.fast = fast if self.score.scale is not None and self.normalize.is_softmax else None
+
+    def queries(self, x: Tensor) -> Tensor:
+        """(B,T,D) -> (B,H,T,d)."""
+        return self.projection.q(x)
+
+    def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """What a cache keeps of `source`: keys and values, each (B,G,S,d)."""
+        return self.projection.k(source), self.projection.v(source)
+
+    def expand(self, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+        """Keys and values from what a cache keeps."""
+        k, v = entries
+        return k, v
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        pos: Tensor,
+        plain: bool,
+        position: Position,
+        memory: Tensor | None = None,
+        memory_pos: Tensor | None = None,
+        cache: KVCache | None = None,
+    ) -> Tensor:
+        """Read from `x` itself, or from `memory` if it is given.
+
+        Args:
+            x: (B,T,D).
+            pos: (B or 1, T) positions of x.
+            plain: nothing is padded, packed, evicted or reordered.
+            position: the position scheme of the stack.
+            memory, memory_pos: source (B,S,D) and its positions (B or 1, S) for cross-attention.
+            cache: keeps keys and values of this layer between calls.
+
+        Returns:
+            (B,T,D).
+        """
+        q = self.queries(x)  # (B,H,T,d)
+        if memory is not None:
+            return self._read_memory(q, memory, memory_pos, cache)
+        k, v = self.entries(x)  # (B,G,T,d)
+        rotates = "rotate" in position.uses
+        if rotates and (cache is None or not cache.raw_keys):
+            k = position.rotate(k, pos)
+        q_pos, k_pos = pos, pos
+        if cache is not None:
+            (k, v), q_pos, k_pos, plain = cache.update(k, v, pos=pos, plain=plain)
+        k, v = self.expand((k, v))
+        if rotates:
+            q = position.rotate(q, q_pos)
+            if cache is not None and cache.raw_keys:
+                k = position.rotate(k, k_pos)
+        bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
+        return self._attend(q, k, v, mask=self.mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+
+    def _read_memory(self, q: Tensor, memory: Tensor, memory_pos: Tensor | None, cache: KVCache | None) -> Tensor:
+        """Cross-attention: every real token of the source is visible, its keys are made once."""
+        plain = memory_pos is None
+        if plain:
+            memory_pos = torch.arange(memory.size(1), device=memory.device)[None]
+        if cache is not None and cache.n_seen:
+            entries, _ = cache.read()
+            if entries[0].size(0) != q.size(0):
+                raise ConfigError(
+                    f"the source cache holds {entries[0].size(0)} rows, got {q.size(0)}: make new caches or reset them"
+                )
+        else:
+            entries = self.entries(memory)
+            if cache is not None:
+                cache.update(*entries, pos=memory_pos, plain=plain)
+        k, v = self.expand(entries)
+        # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
+        q_pos = memory_pos.new_zeros(1, q.size(2))
+        return self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+
+    def _attend(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        mask: Mask,
+        q_pos: Tensor,
+        k_pos: Tensor,
+        plain: bool,
+        bias: Tensor | None,
+    ) -> Tensor:
+        tap = self.tap
+        if tap is not None:
+            q, k, v = tap("q", q), tap("k", k), tap("v", v)
+        dropout = self.dropout if self.training else 0.0
+        where = {"mask": mask, "q_pos": q_pos, "k_pos": k_pos, "bias": bias}
+        by_definition = {"score": self.score, "normalize": self.normalize, **where}
+        if self.fast is None or (tap is not None and tap.edits("scores", "weights")):
+            heads, _ = attend_reference(q, k, v, **by_definition, dropout=dropout, tap=tap)
+        else:
+            heads = self.fast(q, k, v, scale=self.score.scale, plain=plain, dropout=dropout, **where)
+            if tap is not None and tap.wants("scores", "weights"):
+                with torch.no_grad():
+                    attend_reference(q, k, v, **by_definition, tap=tap)
+        if tap is not None:
+            heads = tap("heads", heads)
+        return self.projection.out(heads)  # (B,T,D)
+
+
+def head_width(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> int:
+    """The width of a head, after checking that the sizes fit."""
+    if n_heads < 1 or n_kv_heads < 1:
+        raise ConfigError(f"n_heads ({n_heads}) and n_kv_heads ({n_kv_heads}) must be at least 1")
+    if n_heads % n_kv_heads:
+        raise ConfigError(
+            f"n_heads ({n_heads}) must be a multiple of n_kv_heads ({n_kv_heads}): each serves as many query heads"
+        )
+    if d_head is not None:
+        if d_head < 1:
+            raise ConfigError(f"d_head must be at least 1, got {d_head}")
+        return d_head
+    if d_model % n_heads:
+        raise ConfigError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads}), or set d_head")
+    return d_model // n_heads

@@ -1,0 +1,21 @@
+"""Norms: bring each token's vector to unit size."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class LayerNorm(nn.LayerNorm):
+    """Subtract the mean, divide by the standard deviation, scale and shift. Source: Ba et al. 2016."""
+
+    def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
+        super().__init__(d_model, eps=eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    """Divide by the root mean square, scale. Source: Zhang and Sennrich 2019."""
+
+    def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
+        super().__init__(d_model, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)

@@ -1,0 +1,295 @@
+"""From YAML files and a command line to checked values and built objects. The only file that imports hydra.
+
+Nothing here imports torch at module level: help, checks and composing must answer at once.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, InstantiationException
+from hydra.types import RunMode
+from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from minitf.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# what the command learns from the data and writes into the config before the model is built
+DATA_FACTS = ("vocab_size",)
+TRUSTED = ("minitf", "torch.nn", "torch.optim", "lightning")
+
+OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
+
+
+@dataclass
+class Job:
+    """What a command knows beside its config.
+
+    Attributes:
+        folder: where this job may write.
+        choices: option chosen in each group, for example {"model": "gpt_tiny"}.
+        overrides: what was typed.
+        sweep: one of several jobs started by -m.
+    """
+
+    folder: Path
+    choices: dict[str, str]
+    overrides: list[str]
+    sweep: bool
+
+
+def config_dir() -> Path:
+    """The folder of YAML files: inside an installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for place in (here / "configs", here.parent / "configs"):
+        if (place / "train.yaml").is_file():
+            return place
+    raise ConfigError(f"minitf's configs are missing beside {here}: install minitf again")
+
+
+def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
+    """Run `work` as a command with the config `name`: Hydra's command line, checks, one message for a mistake.
+
+    Args:
+        name: a file of the config folder, without ending.
+        work: gets the checked config and the job.
+    """
+
+    def task(cfg: DictConfig) -> None:
+        hydra_cfg = HydraConfig.get()
+        job = Job(
+            folder=Path(hydra_cfg.runtime.output_dir),
+            choices=dict(hydra_cfg.runtime.choices),
+            overrides=list(hydra_cfg.overrides.task),
+            sweep=hydra_cfg.mode == RunMode.MULTIRUN,
+        )
+        check(cfg, name, job.overrides)
+        work(cfg, job)
+
+    # Hydra would print its own shortened trace and hide ours
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
+    with friendly_errors(name):
+        command()
+
+
+class friendly_errors:
+    """Turn a user's mistake into one message on stderr and exit code 2; MINITF_TRACE=1 shows the trace as well."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException):
+            return False
+        if os.environ.get("MINITF_TRACE"):
+            traceback.print_exception(error)
+        print(f"error: {explain(error, self.name)}", file=sys.stderr)
+        sys.exit(2)
+
+
+def explain(error: BaseException, name: str) -> str:
+    """The message of an error, with the nearest known name where a key is unknown."""
+    text = str(error).strip()
+    if isinstance(error, ConfigError | DataError):
+        return text
+    while error.__cause__ is not None and not text:
+        error = error.__cause__
+        text = str(error)
+    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
+    first = text.split("\nSet the environment variable")[0].replace("\n\n", "\n")
+    return "\n".join([first, *hints])
+
+
+def _nearest_for(arg: str, name: str) -> str | None:
+    key = arg.lstrip("+~").split("=", 1)[0].split("@")[0]
+    if "=" not in arg or arg.startswith("-"):
+        return None
+    known = known_keys(compose(name)) + config_groups()
+    if key in known:
+        return None
+    near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+    return f"'{key}' is no key or group of '{name}'" + (f"; nearest: {', '.join(near)}" if near else "")
+
+
+def compose(name: str, overrides: Sequence[str] = ()) -> DictConfig:
+    """The config `name` with overrides, outside or inside of a command."""
+    if GlobalHydra.instance().is_initialized():
+        return hydra.compose(name, overrides=list(overrides))
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        return hydra.compose(name, overrides=list(overrides))
+
+
+def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
+    """Refuse, before anything heavy is imported, unknown keys that came in by `+` and values of the wrong kind.
+
+    Args:
+        cfg: the composed config.
+        name: the config it was composed from.
+        overrides: what was typed.
+
+    Raises:
+        ConfigError: names the key, the value and what is expected.
+    """
+    groups = config_groups()
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    choices = [o.input_line for o in parsed if o.key_or_group in groups]
+    base = compose(name, choices)
+    known = known_keys(base)
+    for override in parsed:
+        key = override.key_or_group
+        if override.is_add() and key not in groups and key not in known:
+            near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+            raise ConfigError(f"'{key}' is no key of '{name}'; nearest: {', '.join(near) or 'none'}")
+    for key in known:
+        _check_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key))
+
+
+def _check_kind(key: str, default: Any, value: Any) -> None:
+    """A value keeps the kind of its default: a number stays a number. A default of null takes anything."""
+    if default is None or value is None or isinstance(default, DictConfig) or isinstance(value, DictConfig):
+        return
+    if isinstance(default, bool):
+        fits, kind = isinstance(value, bool), "true or false"
+    elif isinstance(default, int):
+        fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
+    elif isinstance(default, float):
+        fits, kind = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+    elif isinstance(default, ListConfig):
+        fits, kind = isinstance(value, ListConfig), "a list like [a,b]"
+    else:
+        return
+    if not fits:
+        raise ConfigError(f"{key} must be {kind} such as {default}, got {value!r}")
+
+
+def known_keys(cfg: DictConfig) -> list[str]:
+    """Every dotted key of a config."""
+
+    def walk(node: DictConfig, prefix: str) -> Iterator[str]:
+        for key in node:
+            yield f"{prefix}{key}"
+            if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
+                child = node[key]
+                if isinstance(child, DictConfig):
+                    yield from walk(child, f"{prefix}{key}.")
+
+    return list(walk(cfg, ""))
+
+
+def config_groups() -> list[str]:
+    """Every config group, for example "model/attention"."""
+    root = config_dir()
+    return sorted(str(p.relative_to(root).as_posix()) for p in root.rglob("*") if p.is_dir())
+
+
+def build(node: DictConfig | dict, **extra: Any) -> Any:
+    """Make the object that a config node describes.
+
+    Args:
+        node: a mapping with `_target_`.
+        extra: arguments added to those of the node.
+
+    Raises:
+        ConfigError: from a constructor, without Hydra's wrapping; unknown or missing arguments.
+    """
+    try:
+        return hydra.utils.instantiate(node, **extra, _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ConfigError | DataError):
+            cause = cause.__cause__
+        if cause is not None:
+            raise cause from None
+        if isinstance(error.__cause__, TypeError) and "argument" in str(error.__cause__):
+            raise ConfigError(f"{node.get('_target_')}: {error.__cause__}") from error
+        raise
+
+
+def build_data(cfg: DictConfig) -> Any:
+    """The data module of a config, not yet prepared."""
+    node = {k: v for k, v in OmegaConf.to_container(cfg.data, resolve=True).items() if k not in DATA_FACTS}
+    return build(node)
+
+
+def set_data_facts(cfg: DictConfig, **facts: int) -> None:
+    """Write what the data turned out to be into the config, where models read it."""
+    for key, value in facts.items():
+        OmegaConf.update(cfg, f"data.{key}", value)
+
+
+def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -> tuple[nn.Module, Any, DictConfig]:
+    """A trained model from its run folder; nothing that the folder names is executed unless it is trusted.
+
+    Args:
+        path: folder of a run.
+        which: "best" (lowest validation loss) or "last".
+        allow: names of further packages whose parts the config may use.
+
+    Returns:
+        the model in evaluation mode, its tokenizer, its config.
+
+    Raises:
+        ConfigError: no run, no such checkpoint, another shape, or a part from a package that is not trusted.
+    """
+    from minitf.data.tokenizer import load_tokenizer
+    from minitf.training.checkpoint import find_checkpoint, load_weights, read_checkpoint
+
+    folder = Path(path).expanduser()
+    if not folder.is_dir():
+        raise ConfigError(f"there is no run folder {folder}: give the folder that training printed")
+    state = read_checkpoint(find_checkpoint(folder, which))
+    cfg = OmegaConf.create(state["config"])
+    check_targets(state["config"]["model"], allow)
+    model = build(cfg.model)
+    load_weights(model, state)
+    return model.eval(), load_tokenizer(folder), cfg
+
+
+def check_targets(node: Any, allow: Sequence[str] = ()) -> None:
+    """Refuse any `_target_` whose object is defined outside of minitf, torch.nn, torch.optim, lightning and `allow`."""
+    if isinstance(node, list):
+        for child in node:
+            check_targets(child, allow)
+    if not isinstance(node, dict):
+        return
+    if "_target_" in node:
+        _check_target(str(node["_target_"]), (*TRUSTED, *allow))
+    for child in node.values():
+        check_targets(child, allow)
+
+
+def _check_target(target: str, trusted: Sequence[str]) -> None:
+    def lies_in(name: str) -> bool:
+        return any(name == package or name.startswith(f"{package}.") for package in trusted)
+
+    refusal = f"this run names '{target}', which is not part of {', '.join(trusted)}: it is not loaded"
+    module_name, _, attribute = target.rpartition(".")
+    # asked before the import, which would already run the module's code
+    if not lies_in(module_name):
+        raise ConfigError(f"{refusal}; load_run(..., allow=['package']) trusts another package")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"this run names '{target}', which does not exist in this version of minitf") from error
+    # the path may lead through a trusted module to something that was only imported there
+    if not (callable(found) and lies_in(getattr(found, "__module__", None) or "")):
+        raise ConfigError(refusal)

@@ -1,0 +1,76 @@
+"""Samplers: from a row of logits to one token id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from minitf.errors import ConfigError
+
+
+class Greedy:
+    """The most likely token, always."""
+
+    def __call__(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """(B,V) -> (B,)."""
+        return logits.argmax(-1)
+
+
+class Sample:
+    """Draw from the model's distribution, after narrowing it: temperature, then top-k, then top-p.
+
+    Args:
+        temperature: logits are divided by it; 0 means the most likely token.
+        top_k: keep the k most likely tokens (and those that tie with the k-th); null keeps all.
+        top_p: keep the smallest set of most likely tokens whose mass reaches p; null keeps all.
+
+    Raises:
+        ConfigError: a value outside its range.
+
+    Source of top-p: Holtzman et al. 2020, section 3.1.
+    """
+
+    def __init__(self, temperature: float, top_k: int | None, top_p: float | None) -> None:
+        if not 0 <= temperature < float("inf"):
+            raise ConfigError(f"temperature must be 0 (greedy) or a positive number, got {temperature}")
+        if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
+            raise ConfigError(f"top_k must be a whole number of at least 1, or null for no limit, got {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise ConfigError(f"top_p must lie above 0 and up to 1, or be null for no limit, got {top_p}")
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+
+    def __call__(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
+        """(B,V) and one generator per row -> (B,)."""
+        if self.temperature == 0:
+            return logits.argmax(-1)
+        # the largest logit is taken off first, so that a tiny temperature cannot overflow
+        scaled = (logits.float() - logits.float().amax(-1, keepdim=True)) / self.temperature
+        if self.top_k is not None:
+            scaled = keep_top_k(scaled, self.top_k)
+        if self.top_p is not None:
+            scaled = keep_top_p(scaled, self.top_p)
+        probs = scaled.softmax(-1)
+        rows = [torch.multinomial(p, 1, generator=g) for p, g in zip(probs, generators, strict=True)]
+        return torch.cat(rows)
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """(B,V) logits with -inf outside the k largest of each row."""
+    if k >= logits.size(-1):
+        return logits
+    smallest = logits.topk(k, dim=-1).values[:, -1:]
+    return logits.masked_fill(logits < smallest, float("-inf"))
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """(B,V) logits with -inf outside the smallest set of each row whose probability reaches p."""
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    probs = ordered.double().softmax(-1)
+    # a token stays while the mass before it has not reached p: the one that crosses the limit stays
+    before = probs.cumsum(-1) - probs
+    dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
+    return logits.masked_fill(dropped, float("-inf"))

@@ -1,0 +1,1 @@
+"""One file per architecture: the whole way from token ids to logits."""
