@@ -136,10 +136,10 @@ class Dynamic(KVCache):
 
 
 def check_fit(old: Entries, new: Entries) -> None:
-    """Raise ConfigError unless the new entries differ from the stored ones in the token axis alone."""
-    shapes = [[(*e.shape[:-2], e.shape[-1]) for e in entries] for entries in (old, new)]
-    if shapes[0] == shapes[1]:
+    """Raise ConfigError unless the new entries differ from the stored ones in the number of tokens alone."""
+    kinds = [[(*e.shape[:-2], e.shape[-1], e.dtype) for e in entries] for entries in (old, new)]
+    if kinds[0] == kinds[1]:
         return
-    rows = [s[0][0] for s in shapes]
-    what = f"{rows[0]} rows, got {rows[1]}" if rows[0] != rows[1] else f"entries {shapes[0]}, got {shapes[1]}"
+    rows = [kind[0][0] for kind in kinds]
+    what = f"{rows[0]} rows, got {rows[1]}" if rows[0] != rows[1] else f"entries {kinds[0]}, got {kinds[1]}"
     raise ConfigError(f"this cache holds {what}: make new caches for another batch or model, or call reset()")

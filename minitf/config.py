@@ -8,9 +8,11 @@ from __future__ import annotations
 import difflib
 import importlib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -78,14 +80,40 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
             overrides=list(hydra_cfg.overrides.task),
             sweep=hydra_cfg.mode == RunMode.MULTIRUN,
         )
-        check(cfg, name, job.overrides)
-        work(cfg, job)
+        # a failed job of a sweep must not end the others: there the message comes at the end
+        with nullcontext() if job.sweep else friendly_errors(name):
+            check(cfg, name, job.overrides)
+            work(cfg, job)
 
     # Hydra would print its own shortened trace and hide ours
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
     with friendly_errors(name):
         command()
+
+
+def take_raw(keys: Sequence[str]) -> dict[str, str]:
+    """Take `key=text` arguments off the command line before Hydra reads it, so that the text stays as typed.
+
+    Args:
+        keys: names whose values are texts or paths, not YAML.
+
+    Raises:
+        SystemExit: a key was given twice.
+    """
+    taken: dict[str, str] = {}
+    rest = []
+    for arg in sys.argv[1:]:
+        key, equals, text = arg.partition("=")
+        if not (equals and key in keys):
+            rest.append(arg)
+        elif key in taken:
+            print(f"error: {key} was given twice: {taken[key]!r} and {text!r}", file=sys.stderr)
+            sys.exit(2)
+        else:
+            taken[key] = text
+    sys.argv[1:] = rest
+    return taken
 
 
 class friendly_errors:
@@ -115,8 +143,9 @@ def explain(error: BaseException, name: str) -> str:
         error = error.__cause__
         text = str(error)
     hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
-    first = text.split("\nSet the environment variable")[0].replace("\n\n", "\n")
-    return "\n".join([first, *hints])
+    for noise in ("\nSet the environment variable", "\nConfig search path:"):
+        text = text.split(noise)[0]
+    return "\n".join([re.sub(r"\n\s*", "\n  ", text.strip()), *hints])
 
 
 def _nearest_for(arg: str, name: str) -> str | None:
@@ -156,7 +185,7 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
     known = known_keys(base)
     for override in parsed:
         key = override.key_or_group
-        if override.is_add() and key not in groups and key not in known:
+        if (override.is_add() or override.is_force_add()) and key not in groups and key not in known:
             near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
             raise ConfigError(f"'{key}' is no key of '{name}'; nearest: {', '.join(near) or 'none'}")
     for key in known:
@@ -251,7 +280,7 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
         ConfigError: no run, no such checkpoint, another shape, or a part from a package that is not trusted.
     """
     from minitf.data.tokenizer import load_tokenizer
-    from minitf.training.checkpoint import find_checkpoint, load_weights, read_checkpoint
+    from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
 
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -260,7 +289,7 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
     cfg = OmegaConf.create(state["config"])
     check_targets(state["config"]["model"], allow)
     model = build(cfg.model)
-    load_weights(model, state)
+    load_weights(model, model_weights(state))
     return model.eval(), load_tokenizer(folder), cfg
 
 

@@ -48,13 +48,27 @@ class Listener:
 
     def __call__(self, point: str, value: Tensor) -> Tensor:
         """Pass `value` through: change it if asked to, keep a detached view of what goes on if asked to."""
-        if self.outer is not None:
-            value = self.outer(point, value)
-        if point in self.edit:
-            value = self.edit[point](value)
-        if point in self.read:
-            self.values[f"{self.name}.{point}"] = value.detach()
+        value = self._change(point, value)
+        self._keep(point, value)
         return value
+
+    def _change(self, point: str, value: Tensor) -> Tensor:
+        if self.outer is not None:
+            value = self.outer._change(point, value)
+        if point not in self.edit:
+            return value
+        changed = self.edit[point](value)
+        if getattr(changed, "shape", None) != value.shape:
+            got = getattr(changed, "shape", changed)
+            raise ValueError(f"the edit of '{self.name}.{point}' must return the shape {tuple(value.shape)}, got {got}")
+        return changed
+
+    def _keep(self, point: str, value: Tensor) -> None:
+        # after every change, also those of inner taps: what is read is what goes on
+        if self.outer is not None:
+            self.outer._keep(point, value)
+        if point in self.read:
+            self.values[f"{self.name}.{point}" if self.name else point] = value.detach()
 
 
 class Tap:
@@ -76,9 +90,12 @@ class Tap:
         self._edit = [
             (*known[name], change) for pattern, change in (edit or {}).items() for name in _matches(pattern, known)
         ]
+        self._open: dict[str, Listener] = {}
         self.values: dict[str, Tensor] = {}
 
     def __enter__(self) -> Tap:
+        if self._open:
+            raise RuntimeError("this Tap is open already: make a second one to nest them")
         prefixes = dict.fromkeys([p for p, _ in self._read] + [p for p, _, _ in self._edit])
         self._open = {p: Listener(p.rstrip("."), self._modules[p].tap) for p in prefixes}
         for prefix, point in self._read:
@@ -93,6 +110,7 @@ class Tap:
     def __exit__(self, *exc: object) -> None:
         for prefix, listener in self._open.items():
             self._modules[prefix].tap = listener.outer
+        self._open = {}
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self.values:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from minitf.blocks.checks import check_probability
+from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.mask import Full, Mask
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
@@ -85,19 +85,17 @@ def attend_sdpa(
     n_queries, n_keys = q.size(2), k.size(2)
     causal = plain and mask.plain_causal and bias is None and n_queries == n_keys > 1
     unmasked = plain and (mask.plain_full or (mask.plain_causal and n_queries == 1))
+    bias = None if bias is None else bias.to(q.dtype)
     if not (causal or unmasked):
         visible = dense(mask, q_pos, k_pos)
-        bias = visible if bias is None else bias.to(q.dtype).masked_fill(~visible, float("-inf"))
-    return F.scaled_dot_product_attention(
-        q,
-        k,
-        v,
-        attn_mask=bias,
-        dropout_p=dropout,
-        is_causal=causal,
-        scale=scale,
-        enable_gqa=q.size(1) != k.size(1),
-    )
+        bias = visible if bias is None else bias.masked_fill(~visible, float("-inf"))
+    how = {"dropout_p": dropout, "is_causal": causal, "scale": scale, "enable_gqa": q.size(1) != k.size(1)}
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
+        # torch's backward pass on a CPU is slower in bfloat16 than in float32, up to three times on short rows
+        with torch.autocast("cpu", enabled=False):
+            bias = bias if bias is None or bias.dtype == torch.bool else bias.float()
+            return F.scaled_dot_product_attention(q.float(), k.float(), v.float(), attn_mask=bias, **how).to(q.dtype)
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, **how)
 
 
 def dense(mask: Mask, q_pos: Tensor, k_pos: Tensor) -> Tensor:
@@ -220,10 +218,13 @@ class MultiHeadAttention(Tappable):
         if plain:
             memory_pos = torch.arange(memory.size(1), device=memory.device)[None]
         if cache is not None and cache.n_seen:
-            entries, _ = cache.read()
-            if entries[0].size(0) != q.size(0):
+            entries, memory_pos = cache.read()
+            plain = cache.plain
+            held = (entries[0].size(0), cache.n_seen)
+            if held != memory.shape[:2]:
                 raise ConfigError(
-                    f"the source cache holds {entries[0].size(0)} rows, got {q.size(0)}: make new caches or reset them"
+                    f"the source cache holds {held[0]} rows of {held[1]} tokens, the source is {tuple(memory.shape)}: "
+                    "make new caches or reset them"
                 )
         else:
             entries = self.entries(memory)
@@ -266,15 +267,13 @@ class MultiHeadAttention(Tappable):
 
 def head_width(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> int:
     """The width of a head, after checking that the sizes fit."""
-    if n_heads < 1 or n_kv_heads < 1:
-        raise ConfigError(f"n_heads ({n_heads}) and n_kv_heads ({n_kv_heads}) must be at least 1")
+    check_positive(n_heads=n_heads, n_kv_heads=n_kv_heads)
     if n_heads % n_kv_heads:
         raise ConfigError(
             f"n_heads ({n_heads}) must be a multiple of n_kv_heads ({n_kv_heads}): each serves as many query heads"
         )
     if d_head is not None:
-        if d_head < 1:
-            raise ConfigError(f"d_head must be at least 1, got {d_head}")
+        check_positive(d_head=d_head)
         return d_head
     if d_model % n_heads:
         raise ConfigError(f"d_model ({d_model}) must be a multiple of n_heads ({n_heads}), or set d_head")

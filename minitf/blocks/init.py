@@ -17,7 +17,7 @@ class Gpt2:
     """
 
     def __init__(self, std: float) -> None:
-        if std <= 0:
+        if not 0 < std < math.inf:
             raise ConfigError(f"init std must be positive, got {std}")
         self.std = std
 

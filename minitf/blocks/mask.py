@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
+from minitf.blocks.checks import check_positive
 from minitf.errors import ConfigError
 from minitf.positions import offset, segment
+
+_PROBE = 64
 
 
 class Mask:
@@ -36,6 +40,12 @@ class Mask:
         """
         real = (k_pos >= 0) & (segment(q_pos) == segment(k_pos))
         return real & self.rule(offset(q_pos), offset(k_pos))
+
+    @property
+    def sees_future(self) -> bool:
+        """True if some token reads a later one, tried on the first places of a document."""
+        place = torch.arange(_PROBE)
+        return bool(self.visible(place[:, None], place[None, :]).triu(1).any())
 
     def __and__(self, other: Mask) -> Mask:
         return _Both(self, other)
@@ -69,10 +79,9 @@ class SlidingWindow(Mask):
     """
 
     def __init__(self, window: int, n_sink: int = 0) -> None:
-        if window < 1:
-            raise ConfigError(f"window must be at least 1 (the token itself), got {window}")
-        if n_sink < 0:
-            raise ConfigError(f"n_sink must be 0 or more, got {n_sink}")
+        check_positive(window=window)
+        if not isinstance(n_sink, int) or n_sink < 0:
+            raise ConfigError(f"n_sink must be a whole number, 0 or more, got {n_sink!r}")
         self.window = window
         self.n_sink = n_sink
 

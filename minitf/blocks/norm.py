@@ -1,7 +1,6 @@
 """Norms: bring each token's vector to unit size."""
 
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 
 class LayerNorm(nn.LayerNorm):
@@ -16,6 +15,3 @@ class RMSNorm(nn.RMSNorm):
 
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         super().__init__(d_model, eps=eps)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, self.normalized_shape, self.weight, self.eps)

@@ -39,7 +39,8 @@ class Softmax(Normalize):
         # a row without any visible key has the maximum -inf, and -inf - -inf would be nan
         top = scores.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
         e = (scores - top).exp()
-        return e / e.sum(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+        # the largest visible score adds 1 to the sum: only a row without any has less
+        return e / e.sum(-1, keepdim=True).clamp_min(1.0)
 
 
 def hide(scores: Tensor, visible: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class Rope(Position):
         super().__init__(d_model=d_model, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=causal)
         if d_head % 2:
             raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
-        if base <= 1:
+        if not 1 < base < float("inf"):
             raise ConfigError(f"rope base must be larger than 1, got {base}")
         self.base = base
 

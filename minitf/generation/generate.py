@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
-from minitf.positions import SEGMENT, from_real
+from minitf.positions import from_real
 
 Sampler = Callable[[Tensor, Sequence[torch.Generator]], Tensor]
 
@@ -73,7 +73,8 @@ def generate(
         One `Step` per new token, until all rows have finished.
 
     Raises:
-        ConfigError: an empty or packed prompt, used caches, or a prompt longer than a learned position table.
+        ConfigError: an empty prompt, other positions than 0, 1, 2, ..., used caches, or a prompt longer than a learned
+            position table.
     """
     text = _Text(ids, pos, model.position_limit)
     _check(text, caches, max_new_tokens, prefill_chunk, seeds, pad_id)
@@ -110,10 +111,6 @@ class _Text:
             self._pad_left(pos)
         self._starts = [0] * ids.size(0)
 
-    @property
-    def plain(self) -> bool:
-        return min(self.lengths) == self.ids.size(1)
-
     def append(self, ids: Tensor) -> None:
         self.ids = torch.cat([self.ids, ids[:, None]], dim=1)
         self.lengths = [n + 1 for n in self.lengths]
@@ -136,8 +133,10 @@ class _Text:
     def _pad_left(self, pos: Tensor) -> None:
         pos = pos.expand_as(self.ids)
         real = pos >= 0
-        if bool((pos >= SEGMENT).any()):
-            raise ConfigError("a prompt row holds several packed documents: give one document a row")
+        if not torch.equal(pos, from_real(real)):
+            raise ConfigError(
+                "positions of a prompt must count 0, 1, 2, ... over the real tokens of each row, -1 elsewhere"
+            )
         self.lengths = real.sum(-1).tolist()
         width = max(self.lengths)
         rows = [row[keep] for row, keep in zip(self.ids, real, strict=True)]
@@ -200,5 +199,7 @@ def _check(
         raise ConfigError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
     if chunk is not None and chunk < 1:
         raise ConfigError(f"prefill_chunk must be at least 1 or null, got {chunk}")
+    if pad_id < 0:
+        raise ConfigError(f"pad_id must be a token id, got {pad_id}")
     if seeds is not None and len(seeds) != len(text.lengths):
         raise ConfigError(f"{len(text.lengths)} rows need as many seeds, got {len(seeds)}")

@@ -37,7 +37,7 @@ class Sample:
             raise ConfigError(f"temperature must be 0 (greedy) or a positive number, got {temperature}")
         if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
             raise ConfigError(f"top_k must be a whole number of at least 1, or null for no limit, got {top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
+        if top_p is not None and not (isinstance(top_p, int | float) and 0 < top_p <= 1):
             raise ConfigError(f"top_p must lie above 0 and up to 1, or be null for no limit, got {top_p}")
         self.temperature = temperature
         self.top_k = top_k
@@ -47,8 +47,8 @@ class Sample:
         """(B,V) and one generator per row -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(-1)
-        # the largest logit is taken off first, so that a tiny temperature cannot overflow
-        scaled = (logits.float() - logits.float().amax(-1, keepdim=True)) / self.temperature
+        # the largest logit is taken off first, in float64, so that no temperature can overflow or vanish
+        scaled = (logits.double() - logits.double().amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None:
             scaled = keep_top_k(scaled, self.top_k)
         if self.top_p is not None:
@@ -68,6 +68,8 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
     """(B,V) logits with -inf outside the smallest set of each row whose probability reaches p."""
+    if p >= 1:
+        return logits
     ordered, order = logits.sort(dim=-1, descending=True, stable=True)
     probs = ordered.double().softmax(-1)
     # a token stays while the mass before it has not reached p: the one that crosses the limit stays

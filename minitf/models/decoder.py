@@ -30,6 +30,9 @@ class Decoder(nn.Module):
         mask: which token reads which.
         init: fills the parameters of the finished model.
 
+    Attributes:
+        sees_future: whether the mask lets a token read later ones.
+
     Raises:
         ConfigError: parts that do not fit together.
     """
@@ -55,6 +58,7 @@ class Decoder(nn.Module):
         check_positive(vocab_size=vocab_size, max_len=max_len, d_model=d_model, n_layers=n_layers)
         check_probability("dropout", dropout)
         self.n_layers = n_layers
+        self.sees_future = mask.sees_future
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
@@ -73,7 +77,7 @@ class Decoder(nn.Module):
             d_head=first.d_rotary,
             n_heads=first.n_heads,
             max_len=max_len,
-            causal=not mask.plain_full,
+            causal=not mask.sees_future,
         )
         if missing := self.position.uses - first.accepts:
             raise ConfigError(
@@ -101,13 +105,15 @@ class Decoder(nn.Module):
             (B,T,D).
 
         Raises:
-            ConfigError: more places than a learned table has, or caches that do not fit.
+            ConfigError: more places than a learned table has, positions or caches that do not fit.
         """
+        if caches is not None:
+            self._check_caches(caches)
         plain = pos is None
         if plain:
             pos = self._next_positions(ids, caches)
-        elif self.position_limit is not None:
-            self._check_places(int(offset(pos).max()) + 1)
+        else:
+            self._check_positions(ids, pos)
         x = self.dropout(self.position.embed(self.embedding(ids), pos))
         for i, layer in enumerate(self.layers):
             cache = None if caches is None else caches[i]
@@ -129,14 +135,33 @@ class Decoder(nn.Module):
     def _next_positions(self, ids: Tensor, caches: Sequence[KVCache] | None) -> Tensor:
         start = 0
         if caches is not None:
-            if len(caches) != self.n_layers:
-                raise ConfigError(f"this model has {self.n_layers} layers, but {len(caches)} caches were given")
             if not caches[0].plain:
                 raise ConfigError("these caches hold padded or packed rows: give the positions of the new tokens")
             start = caches[0].n_seen
         end = start + ids.size(1)
         self._check_places(end)
         return torch.arange(start, end, device=ids.device)[None]
+
+    def _check_caches(self, caches: Sequence[KVCache]) -> None:
+        if self.sees_future:
+            raise ConfigError(
+                "this mask lets a token read later ones, which a cache cannot hold yet: run the model without caches"
+            )
+        if len(caches) != self.n_layers or len({id(c) for c in caches}) != self.n_layers:
+            raise ConfigError(
+                f"this model has {self.n_layers} layers and needs a cache for each, got {len(caches)}, "
+                f"{len({id(c) for c in caches})} of them different: use new_caches"
+            )
+
+    def _check_positions(self, ids: Tensor, pos: Tensor) -> None:
+        rows, length = ids.shape
+        if pos.dtype != torch.int64 or pos.shape not in ((rows, length), (1, length)):
+            raise ConfigError(
+                f"positions of ids {(rows, length)} must be int64 of that shape or (1, {length}), "
+                f"got {pos.dtype} {tuple(pos.shape)}: see minitf.positions.from_real"
+            )
+        if self.position_limit is not None:
+            self._check_places(int(offset(pos).max()) + 1)
 
     def _check_places(self, n: int) -> None:
         if self.position_limit is not None and n > self.position_limit:

@@ -1,0 +1,1 @@
+"""Measurements of speed and memory, always of several contenders in one run."""

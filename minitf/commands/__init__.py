@@ -1,0 +1,1 @@
+"""What each script runs; the installed console commands are the same code."""

@@ -1,0 +1,129 @@
+"""`minitf-generate`: write text with a trained model."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from minitf.config import Job, build, entry, load_run, take_raw
+from minitf.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+RAW = ("run", "prompt", "prompt_file")
+
+
+def main() -> None:
+    """Read the command line and write to standard output as the text grows."""
+    raw = take_raw(RAW)
+    entry("generate", lambda cfg, job: write(cfg, job, raw))
+
+
+def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
+    """Print the prompt and what the model adds to it.
+
+    Args:
+        cfg: as in configs/generate.yaml.
+        job: unused; this command writes no files.
+        raw: `run`, `prompt`, `prompt_file` exactly as typed.
+    """
+    if "run" not in raw:
+        raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
+    prompt = read_prompt(raw)
+    sampler = build(cfg.sampler)
+    make_cache = build(cfg.cache) if cfg.cache else None
+    if cfg.max_new_tokens < 1:
+        raise ConfigError(f"max_new_tokens must be at least 1, got {cfg.max_new_tokens}")
+    model, tokenizer, _ = load_run(raw["run"], cfg.checkpoint)
+    pieces = stream(
+        model,
+        tokenizer,
+        prompt,
+        sampler=sampler,
+        make_cache=make_cache,
+        max_new_tokens=cfg.max_new_tokens,
+        seed=cfg.seed,
+        stop=cfg.stop,
+    )
+    sys.stdout.reconfigure(encoding="utf-8")
+    sys.stdout.write(prompt)
+    for piece in pieces:
+        sys.stdout.write(piece)
+        sys.stdout.flush()
+    sys.stdout.write("\n")
+
+
+def stream(
+    model: nn.Module,
+    tokenizer: Any,
+    prompt: str,
+    *,
+    sampler: Any,
+    make_cache: Any | None,
+    max_new_tokens: int,
+    seed: int,
+    stop: bool = True,
+) -> Iterator[str]:
+    """New text in pieces of whole characters.
+
+    Args:
+        model, tokenizer: as `load_run` gives them.
+        prompt: any text; it stands behind the token that begins a document, as in training.
+        sampler: logits -> ids.
+        make_cache: factory of a cache, or None to read the whole text again for every token.
+        max_new_tokens: tokens to add at most.
+        seed: of the sampler.
+        stop: end where the model begins a new document.
+
+    Raises:
+        DataError: a character that the tokenizer does not know.
+        ConfigError: a prompt that is too long for the model.
+    """
+    import torch
+
+    from minitf.data.tokenizer import StreamDecoder
+    from minitf.generation.generate import generate
+
+    ids = torch.tensor([[tokenizer.bos_id, *tokenizer.encode(prompt)]])
+    decoder = StreamDecoder(tokenizer)
+    steps = generate(
+        model,
+        ids,
+        caches=None if make_cache is None else model.new_caches(make_cache),
+        sampler=sampler,
+        max_new_tokens=max_new_tokens,
+        stop=[tokenizer.bos_id] if stop else [],
+        seeds=[seed],
+    )
+    for step in steps:
+        yield decoder.push(int(step.ids[0]))
+    yield decoder.flush()
+
+
+def read_prompt(raw: dict[str, str]) -> str:
+    """The prompt from the command line, a file or standard input, character for character.
+
+    Raises:
+        ConfigError: both a prompt and a file.
+        DataError: the file cannot be read as UTF-8.
+    """
+    if "prompt" in raw and "prompt_file" in raw:
+        raise ConfigError("prompt and prompt_file were both given: choose one of them")
+    if "prompt_file" not in raw:
+        return raw.get("prompt", "")
+    name = raw["prompt_file"]
+    try:
+        data = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+    except OSError as error:
+        raise DataError(f"the prompt file {name} cannot be read: {error.strerror}") from error
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"the prompt file {name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}"
+        ) from error

@@ -1,0 +1,129 @@
+"""What a finished training run tells: metrics.json for programs, a few lines for people."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minitf import __version__
+
+if TYPE_CHECKING:
+    import lightning as L
+
+    from minitf.data.module import DataModule
+    from minitf.training.task import Task
+
+SAMPLE_CHARACTERS = 200
+
+
+def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Trainer, seconds: float) -> dict[str, Any]:
+    """Everything that metrics.json holds.
+
+    Args:
+        config: the resolved config.
+        data: prepared data.
+        task, trainer: after training.
+        seconds: duration of training, validation included.
+    """
+    import lightning
+    import torch
+
+    from minitf.training.checkpoint import RunCheckpoint
+
+    saved = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))
+    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    return {
+        "config": config,
+        "seed": config["seed"],
+        "n_params": sum(p.numel() for p in task.model.parameters()),
+        "steps": trainer.global_step,
+        "final": metrics,
+        "best": {"step": saved.best_step, "val/loss": saved.best_value},
+        "baseline": {"witten_bell_byte_5gram_bits_per_byte": data.baseline()},
+        "train_seconds": round(seconds, 1),
+        "train_tokens_per_s": round(task.throughput.overall()),
+        "data": data.record,
+        "machine": {
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "lightning": lightning.__version__,
+            "minitf": __version__,
+            "threads": torch.get_num_threads(),
+            "precision": str(trainer.precision),
+            "device": str(trainer.strategy.root_device),
+        },
+    }
+
+
+def sample_text(task: Task, data: DataModule, seed: int) -> str:
+    """The first characters that the model writes from the start of a document."""
+    from minitf.cache import Dynamic
+    from minitf.commands.generate import stream
+    from minitf.generation.sampling import Sample
+
+    text = ""
+    pieces = stream(
+        task.model,
+        data.tokenizer,
+        "",
+        sampler=Sample(temperature=0.8, top_k=None, top_p=None),
+        make_cache=Dynamic,
+        max_new_tokens=SAMPLE_CHARACTERS,
+        seed=seed,
+        stop=False,
+    )
+    for piece in pieces:
+        text += piece
+        if len(text) >= SAMPLE_CHARACTERS:
+            break
+    return text[:SAMPLE_CHARACTERS]
+
+
+def describe(metrics: dict[str, Any], sample: str, prompt: str, folder: Path) -> str:
+    """The lines that end a training run: how it went, a sample, and what to type next with a fitting prompt."""
+    final, best = metrics["final"], metrics["best"]
+    bits, ngram = final["val/bits_per_byte"], metrics["baseline"]["witten_bell_byte_5gram_bits_per_byte"]
+    side = "better" if bits < ngram else "NOT better"
+    run = shlex.quote(show_path(folder))
+    return "\n".join(
+        [
+            "",
+            f"validation loss   {final['val/loss']:.4f} nats per token = {bits:.4f} bits per byte (whole split)",
+            f"best              {best['val/loss']:.4f} nats per token at step {best['step']}",
+            f"byte 5-gram       {ngram:.4f} bits per byte on the same split: the model is {side}",
+            f"parameters        {metrics['n_params']:,}",
+            f"speed             {metrics['train_tokens_per_s']:,} tokens/s, {metrics['train_seconds']:.0f} s in all",
+            f"run folder        {show_path(folder)}",
+            "",
+            f"a sample of {SAMPLE_CHARACTERS} characters:",
+            *(f"  | {line}" for line in sample.split("\n")),
+            "",
+            "next:",
+            f"  {command('generate')} run={run} prompt={shlex.quote(prompt)}",
+            f"  {command('generate')} run={run} prompt={shlex.quote(prompt)} sampler.temperature=0",
+        ]
+    )
+
+
+def opening(data: DataModule) -> str:
+    """A prompt that the model's tokenizer knows: how a definition begins, or the first word of the training text."""
+    if data.source.name == "python_stdlib":
+        return "def "
+    return " ".join(data.train_texts[0].split()[:1])[:20]
+
+
+def command(name: str) -> str:
+    """How this user starts another command: by its script, or by its installed name."""
+    script = Path(sys.argv[0])
+    if script.suffix != ".py":
+        return f"minitf-{name}"
+    return f"python {shlex.quote(os.fspath(script.with_name(f'{name}.py')))}"
+
+
+def show_path(folder: Path) -> str:
+    """A folder as a user would type it from here."""
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -1,0 +1,128 @@
+"""Prepared data on disk, found by its content: nothing stale, half-written or damaged is ever used.
+
+An entry is a folder named by the sha256 of everything that it depends on. It is written beside its place and renamed,
+so it appears whole or not at all; the sha256 of each file in `meta.json` tells an entry that was damaged later.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from minitf.data.tokenizer import FILE_NAME as TOKENIZER_FILE
+from minitf.data.tokenizer import BaseTokenizer, load_tokenizer
+
+FORMAT = 1  # raise it when what an entry holds changes its meaning
+FILES = (TOKENIZER_FILE, "train.npy", "val.npy")
+ABANDONED_AFTER = 24 * 3600.0  # seconds; an unfinished folder that old belongs to a process that was killed
+
+
+@dataclass
+class Prepared:
+    """Token ids of both splits and the tokenizer that made them.
+
+    Args:
+        tokenizer: trained on the training split.
+        train: unsigned integers (n,): bos and the ids of each document, in order.
+        val: the same of the validation split.
+    """
+
+    tokenizer: BaseTokenizer
+    train: np.ndarray
+    val: np.ndarray
+
+
+def cache_folder() -> Path:
+    """Where minitf keeps what it can make again: $MINITF_CACHE, else `minitf` in the user's cache folder."""
+    chosen = os.environ.get("MINITF_CACHE")
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).expanduser().absolute() / "minitf"
+
+
+def entry_folder(*facts: object) -> Path:
+    """Folder of the entry that depends on exactly these facts (values that JSON can write)."""
+    key = hashlib.sha256(json.dumps([FORMAT, *facts], sort_keys=True).encode()).hexdigest()
+    return cache_folder() / "prepared" / key[:32]
+
+
+def load(entry: Path) -> Prepared | None:
+    """The prepared data of `entry`, or None if there is none. Raises ValueError if it is damaged."""
+    if not entry.is_dir():
+        return None
+    try:
+        hashes = json.loads((entry / "meta.json").read_text(encoding="utf-8"))["sha256"]
+        for name in FILES:
+            if _file_hash(entry / name) != hashes[name]:
+                raise ValueError(f"{name} has changed since it was written")
+        return Prepared(load_tokenizer(entry), np.load(entry / "train.npy"), np.load(entry / "val.npy"))
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+
+
+def save(entry: Path, prepared: Prepared) -> None:
+    """Put `prepared` at `entry`, in place of a damaged one. Raises OSError where nothing can be written."""
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(entry.parent)
+    work = Path(tempfile.mkdtemp(dir=entry.parent, prefix=".part-"))
+    try:
+        prepared.tokenizer.save(work)
+        np.save(work / "train.npy", prepared.train)
+        np.save(work / "val.npy", prepared.val)
+        meta = {"format": FORMAT, "sha256": {name: _file_hash(work / name) for name in FILES}}
+        (work / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
+        _move_into_place(work, entry)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write `path` in one step: a reader sees the old file or the whole new one. Raises OSError."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _move_into_place(work: Path, entry: Path) -> None:
+    """Rename `work` to `entry`; a good entry that another process put there meanwhile stays, a damaged one goes."""
+    for attempt in range(3):
+        try:
+            os.rename(work, entry)
+            return
+        except OSError:
+            if attempt == 2:
+                raise
+        try:
+            if load(entry) is not None:
+                return
+        except ValueError:
+            with contextlib.suppress(OSError):  # another process that found it damaged was faster
+                aside = work.with_name(f"{work.name}-old-{attempt}")
+                os.rename(entry, aside)
+                shutil.rmtree(aside, ignore_errors=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    for path in folder.glob(".part-*"):
+        with contextlib.suppress(OSError):  # another process removed it first
+            if time.time() - path.stat().st_mtime > ABANDONED_AFTER:
+                shutil.rmtree(path, ignore_errors=True)
+
+
+def _file_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest()

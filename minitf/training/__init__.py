@@ -1,0 +1,1 @@
+"""Training: the objective, the Lightning task, optimizers, schedules, checkpoints and metrics of a run."""

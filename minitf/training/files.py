@@ -1,0 +1,62 @@
+"""Whole files or none: how every file of a run is written."""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a binary file that appears under `path` only when it is complete and on the disk.
+
+    The temporary file lies in the target's own folder, because a move between file systems is a copy that can
+    be cut short. If the block raises, an older file of that name stays as it was.
+
+    Args:
+        path: the final name; its folder is made if it is missing.
+
+    Raises:
+        OSError: no space, no permission, and the like; nothing of the new file is left behind.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".tmp-{path.name}-{os.getpid()}.part")
+    try:
+        with open(part, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as indented UTF-8 JSON, whole or not at all.
+
+    Args:
+        path: the file to write.
+        value: dicts, lists, strings, numbers, bools and None.
+
+    Raises:
+        TypeError: the value holds something else.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+    with atomic_file(path) as file:
+        file.write(text.encode("utf-8"))
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring a rename to the disk; Windows has no handle for a folder and needs none."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

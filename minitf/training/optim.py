@@ -1,0 +1,178 @@
+"""Optimizers: AdamW, and Muon for the matrices with AdamW for the rest, as one optimizer object."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import AdamW, Muon, Optimizer
+
+from minitf.errors import ConfigError
+
+
+def adamw(
+    model: nn.Module,
+    lr: float,
+    weight_decay: float = 0.1,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+) -> AdamW:
+    """Build fused AdamW (Loshchilov and Hutter 2019) with two groups: decayed tensors, and the rest.
+
+    Norms, biases and everything else of one dimension are not decayed.
+
+    Args:
+        model: whose parameters that require a gradient are trained; a shared one counts once.
+        lr: learning rate, above 0.
+        weight_decay: decoupled decay; what is taken off per step is lr * weight_decay.
+        betas: decay rates of the two running means.
+        eps: added to the denominator.
+
+    Raises:
+        ConfigError: a number out of range, or nothing to train.
+    """
+    _check(lr=lr, weight_decay=weight_decay)
+    return AdamW(_decay_groups(_trainable(model), weight_decay), lr=lr, betas=tuple(betas), eps=eps, fused=True)
+
+
+def muon(
+    model: nn.Module,
+    lr: float,
+    adamw_lr: float,
+    momentum: float = 0.95,
+    weight_decay: float = 0.1,
+    ns_steps: int = 5,
+    betas: tuple[float, float] = (0.9, 0.95),
+    eps: float = 1e-8,
+) -> "MuonAdamW":
+    """Build Muon (Jordan et al. 2024) for the matrices inside the layers and AdamW for everything else.
+
+    The update of a matrix is scaled by 0.2 * sqrt(its longer side), so that its size compares with AdamW's
+    (Liu et al. 2025, "Muon is scalable for LLM training", eq. 4).
+
+    Args:
+        model: whose parameters that require a gradient are trained; a shared one counts once.
+        lr: learning rate of the matrices, above 0.
+        adamw_lr: learning rate of the rest (embeddings, head, position tables, norms, biases), above 0.
+        momentum: decay rate of Muon's running mean (Nesterov form).
+        weight_decay: decoupled decay, for both; norms, biases and the like are not decayed.
+        ns_steps: Newton-Schulz iterations that make an update nearly orthogonal.
+        betas: AdamW's decay rates of the two running means.
+        eps: AdamW's addition to the denominator.
+
+    Raises:
+        ConfigError: a number out of range, or a model without such matrices.
+    """
+    _check(lr=lr, adamw_lr=adamw_lr, weight_decay=weight_decay)
+    if ns_steps < 1:
+        raise ConfigError(f"ns_steps ({ns_steps}) must be at least 1; 5 is usual")
+    matrices = layer_matrices(model)
+    if not matrices:
+        raise ConfigError("optim=muon found no weight matrix in this model's layers; use optim=adamw")
+    taken = {id(p) for p in matrices}
+    rest = [p for p in _trainable(model) if id(p) not in taken]
+    return MuonAdamW(
+        Muon(
+            matrices,
+            lr=lr,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            ns_steps=ns_steps,
+            adjust_lr_fn="match_rms_adamw",
+        ),
+        AdamW(_decay_groups(rest, weight_decay), lr=adamw_lr, betas=tuple(betas), eps=eps, fused=True),
+    )
+
+
+def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
+    """Return the weights of the model's nn.Linear modules, but not of its head nor any that embeds tokens.
+
+    Told apart by what the modules are, not by their names, so that it holds for a new model too. `model.head`
+    is left out where it is a module, and so is a weight shared with an nn.Embedding.
+
+    Args:
+        model: any module.
+
+    Returns:
+        Each parameter once, in the order of model.modules(); those without gradient are left out.
+    """
+    head = getattr(model, "head", None)
+    outside = {id(p) for p in head.parameters()} if isinstance(head, nn.Module) else set()
+    outside |= {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
+    found = {
+        id(m.weight): m.weight
+        for m in model.modules()
+        if isinstance(m, nn.Linear) and m.weight.requires_grad and id(m.weight) not in outside
+    }
+    return list(found.values())
+
+
+class MuonAdamW(Optimizer):
+    """Two optimizers over disjoint parameters that look like one.
+
+    The groups and the state are the members' own objects, so a scheduler, gradient clipping and state_dict see
+    all parameters at once, and a state_dict holds plain containers and tensors only.
+
+    Args:
+        muon: the optimizer of the matrices.
+        adamw: the optimizer of the rest.
+    """
+
+    def __init__(self, muon: Muon, adamw: AdamW) -> None:
+        self.muon, self.adamw = muon, adamw
+        self._n_muon_groups = len(muon.param_groups)
+        super().__init__([*muon.param_groups, *adamw.param_groups], defaults={})
+        self._share()
+
+    def _share(self) -> None:
+        """Let both members work on this object's groups and state."""
+        self.muon.param_groups = self.param_groups[: self._n_muon_groups]
+        self.adamw.param_groups = self.param_groups[self._n_muon_groups :]
+        self.muon.state = self.adamw.state = self.state
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step with both; the closure, if there is one, is evaluated once."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.muon.step()
+        self.adamw.step()
+        return loss
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over a state_dict of the same groups.
+
+        Args:
+            state_dict: what state_dict() of an optimizer over the same parameters returned.
+
+        Raises:
+            ValueError: the groups do not fit.
+        """
+        super().load_state_dict(state_dict)
+        self._share()  # the base class replaces the groups and the state by new objects
+
+
+def _trainable(model: nn.Module) -> list[nn.Parameter]:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise ConfigError("the model has no parameter that requires a gradient: there is nothing to train")
+    return parameters
+
+
+def _decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+    parameters = list(parameters)
+    groups = [
+        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def _check(weight_decay: float, **rates: float) -> None:
+    for name, rate in rates.items():
+        if not rate > 0:
+            raise ConfigError(f"{name} ({rate}) must be above 0; 3e-3 is a usual start for a small model")
+    if weight_decay < 0:
+        raise ConfigError(f"weight_decay ({weight_decay}) must not be negative; 0 turns it off")

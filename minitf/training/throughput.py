@@ -1,0 +1,65 @@
+"""How many tokens a second training itself takes in."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Throughput:
+    """Tokens per second of training: time spent on validation and on writing checkpoints is left out.
+
+    Args:
+        clock: seconds from any fixed point, never going back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self._left_out_at: float | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew: no tokens, no time."""
+        self._window_start = self._clock()
+        self._window_tokens = 0
+        self._tokens, self._seconds = 0, 0.0
+        self._left_out_at = None
+
+    def add(self, n_tokens: int) -> None:
+        """Count the tokens of one batch."""
+        self._window_tokens += n_tokens
+
+    def window(self) -> float:
+        """Return tokens/s since the last call (or since the start), and begin a new window."""
+        now = self._clock()
+        tokens, seconds = self._window_tokens, now - self._window_start
+        self._tokens += tokens
+        self._seconds += seconds
+        self._window_start, self._window_tokens = now, 0
+        return tokens / seconds if seconds > 0 else 0.0
+
+    def overall(self) -> float:
+        """Return tokens/s over all finished windows since the start; 0.0 before the first."""
+        return self._tokens / self._seconds if self._seconds > 0 else 0.0
+
+    def pause(self) -> None:
+        """Stop counting time; a second pause before the next resume changes nothing."""
+        if self._left_out_at is None:
+            self._left_out_at = self._clock()
+
+    def resume(self) -> None:
+        """Count time again."""
+        if self._left_out_at is not None:
+            self._window_start += self._clock() - self._left_out_at
+            self._left_out_at = None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave the time of the block out; inside another pause it does nothing."""
+        if self._left_out_at is not None:
+            yield
+            return
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()

@@ -1,0 +1,81 @@
+"""The Lightning Trainer of a run, from the settings of the group `trainer`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import lightning as L
+from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
+from lightning.pytorch.loggers import Logger
+
+from minitf.errors import ConfigError
+from minitf.training.callbacks import CompileObjective, ValidateAtEnd
+from minitf.training.checkpoint import AtomicCheckpointIO
+from minitf.training.precision import resolve_precision
+
+
+def make_trainer(
+    run_dir: str | Path,
+    loggers: Sequence[Logger],
+    callbacks: Sequence[Callback],
+    max_steps: int,
+    val_every: int,
+    log_every: int,
+    accumulate: int = 1,
+    clip_norm: float | None = 1.0,
+    precision: str = "auto",
+    compile: bool = False,
+    accelerator: str = "auto",
+    devices: int | str = 1,
+    strategy: str = "auto",
+) -> L.Trainer:
+    """Build the Trainer; every count is in optimizer steps.
+
+    Args:
+        run_dir: the run's folder.
+        loggers: where metrics go.
+        callbacks: what else happens; a RunCheckpoint among them saves checkpoints.
+        max_steps: length of the run.
+        val_every: validation after every so many steps, and after the last one.
+        log_every: training metrics after every so many steps; the Task takes the same number.
+        accumulate: micro-batches per step.
+        clip_norm: largest norm of the gradient; None: no clipping.
+        precision: "auto" or a precision of Lightning's (see resolve_precision).
+        compile: run the objective through torch.compile; names of weights stay as they are.
+        accelerator, devices, strategy: as in lightning.Trainer.
+
+    Raises:
+        ConfigError: a number out of range, or an unknown precision.
+    """
+    counts = {"max_steps": max_steps, "val_every": val_every, "log_every": log_every, "accumulate": accumulate}
+    for name, count in counts.items():
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"trainer.{name} ({count!r}) must be a whole number of at least 1")
+    if clip_norm is not None and not clip_norm > 0:
+        raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be above 0, or null for no clipping")
+    callbacks = [*callbacks, ValidateAtEnd()]
+    if compile:
+        callbacks.append(CompileObjective())
+    return L.Trainer(
+        default_root_dir=str(run_dir),
+        logger=list(loggers),
+        callbacks=callbacks,
+        max_steps=max_steps,
+        # without epochs the interval counts batches from the start of the run and may be longer than the data
+        check_val_every_n_epoch=None,
+        val_check_interval=val_every * accumulate,
+        num_sanity_val_steps=0,
+        log_every_n_steps=log_every,
+        accumulate_grad_batches=accumulate,
+        gradient_clip_val=clip_norm,
+        precision=resolve_precision(precision, accelerator),
+        accelerator=accelerator,
+        devices=devices,
+        strategy=strategy,
+        plugins=[AtomicCheckpointIO()],
+        enable_checkpointing=any(isinstance(c, Checkpoint) for c in callbacks),
+        enable_progress_bar=any(isinstance(c, ProgressBar) for c in callbacks),
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+        # a table that a model makes and keeps during validation must be usable in training
+        inference_mode=False,
+    )

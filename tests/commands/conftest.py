@@ -1,0 +1,3 @@
+from runs import toy
+
+__all__ = ["toy"]

@@ -1,0 +1,133 @@
+import shutil
+
+import pytest
+import torch
+from runs import command
+
+from minitf.cache import Dynamic
+from minitf.commands.generate import read_prompt, stream
+from minitf.config import check_targets, load_run, take_raw
+from minitf.errors import ConfigError, DataError
+from minitf.generation.sampling import Sample
+
+PROMPTS = ["", "def ", "Hello, world", "a=b", "(x) [1, 2]", "介绍一下你。", "  two spaces ", "${seed}", "'\"", "🙂\n\t"]
+
+
+def written(run, prompt, make_cache, n, temperature=0):
+    model, tokenizer, _ = load_run(run)
+    sampler = Sample(temperature=temperature, top_k=None, top_p=None)
+    pieces = stream(
+        model, tokenizer, prompt, sampler=sampler, make_cache=make_cache, max_new_tokens=n, seed=0, stop=False
+    )
+    return list(pieces)
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_a_prompt_reaches_the_model_as_typed(monkeypatch, prompt):
+    monkeypatch.setattr("sys.argv", ["generate", "run=a folder, with=signs", f"prompt={prompt}", "seed=1"])
+    assert take_raw(("run", "prompt")) == {"run": "a folder, with=signs", "prompt": prompt}
+
+
+@pytest.mark.parametrize(("temperature", "variety"), [(0, 1), (1.0, 20)])
+def test_cache_or_not_gives_the_same_text_past_the_position_table(toy, temperature, variety):
+    # the table has 32 places
+    with_cache, without = (written(toy, "the cat", c, 90, temperature) for c in (Dynamic, None))
+    assert with_cache == without
+    assert len(set(with_cache)) >= variety, "a text without variety would prove little"
+
+
+def test_pieces_are_whole_characters(toy):
+    model, tokenizer, _ = load_run(toy)
+    sampler = Sample(temperature=3.0, top_k=None, top_p=None)
+    args = {"sampler": sampler, "make_cache": Dynamic, "max_new_tokens": 200, "seed": 0, "stop": False}
+    pieces = list(stream(model, tokenizer, "猫", **args))
+    assert pieces == list(stream(model, tokenizer, "猫", **args)), "the same seed gives the same text"
+    assert pieces != list(stream(model, tokenizer, "猫", **args | {"seed": 1}))
+    assert any(len(p) == 0 for p in pieces), "no piece was held back: this model should write half characters"
+
+
+def test_prompt_from_a_file_and_from_standard_input(tmp_path, monkeypatch):
+    (tmp_path / "p.txt").write_bytes("\ufeffdef f():\n    ".encode())
+    assert read_prompt({"prompt_file": str(tmp_path / "p.txt")}) == "def f():\n    "
+    (tmp_path / "bad.txt").write_bytes(b"ab\x92c")
+    with pytest.raises(DataError, match=r"bad.txt is not UTF-8: byte 0x92 at offset 2"):
+        read_prompt({"prompt_file": str(tmp_path / "bad.txt")})
+    with pytest.raises(DataError, match="cannot be read"):
+        read_prompt({"prompt_file": str(tmp_path / "none.txt")})
+    with pytest.raises(ConfigError, match="choose one"):
+        read_prompt({"prompt_file": "x", "prompt": "y"})
+
+
+def test_command_writes_the_prompt_and_the_text(toy, tmp_path):
+    prompt = "猫, (a=b) "
+    typed = [f"run={toy}", f"prompt={prompt}", "sampler.temperature=0", "max_new_tokens=8", "stop=false"]
+    done = command("generate", *typed, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == prompt + "".join(written(toy, prompt, Dynamic, 8)) + "\n"
+    assert not list(tmp_path.iterdir()), "generating must write no files"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "run=FOLDER"),
+        (["run=nowhere"], "no run folder nowhere"),
+        (["run={toy}", "checkpoint=newest"], "'best' or 'last'"),
+        (["run={toy}", "sampler.temperature=-1"], "temperature"),
+        (["run={toy}", "prompt=" + "a" * 100], "position table"),
+        (["run={toy}", "prompt=a", "prompt=b"], "given twice"),
+        (["run={toy}", "cache=dynamc"], "dynamic"),
+    ],
+)
+def test_mistakes_give_one_message_and_code_2(toy, tmp_path, arguments, message):
+    done = command("generate", *[a.replace("{toy}", str(toy)) for a in arguments], cwd=tmp_path)
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "os.system",
+        "builtins.eval",
+        "torch.load",
+        "torch.hub.load",
+        "subprocess.run",
+        "torch.nn.modules.module.torch.load",
+        "torch.optim.optimizer.torch.hub.load",
+        "minitf.config.os.system",
+        "minitf.config.hydra.utils.get_method",
+        "minitf.data.store.shutil.rmtree",
+        "importlib.import_module",
+        "torch.nn.functional.torch.load",
+        "minitf.__version__",
+    ],
+)
+def test_a_run_cannot_name_a_foreign_target(target):
+    with pytest.raises(ConfigError):
+        check_targets({"layers": [{"part": {"_target_": target}}]})
+
+
+def test_a_tampered_run_is_refused_before_anything_runs(toy, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(toy, run)
+    for path in (run / "checkpoints").iterdir():
+        state = torch.load(path, weights_only=True)
+        state["config"]["model"]["ffn"]["_target_"] = "os.system"
+        torch.save(state, path)
+    with pytest.raises(ConfigError, match=r"os.system.*not loaded"):
+        load_run(run)
+
+
+def test_load_run_names_what_is_missing(toy, tmp_path):
+    with pytest.raises(ConfigError, match="no run folder"):
+        load_run(tmp_path / "none")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="no 'best' checkpoint"):
+        load_run(tmp_path / "empty")
+    run = tmp_path / "run"
+    shutil.copytree(toy, run)
+    (run / "tokenizer.json").unlink()
+    with pytest.raises((ConfigError, DataError), match=r"tokenizer\.json"):
+        load_run(run)

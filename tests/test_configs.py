@@ -1,0 +1,165 @@
+"""Every file of every config group composes, lists its constructor's arguments, and builds a model that trains."""
+
+import importlib
+import inspect
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from minitf.config import build, check, compose, config_dir, config_groups, set_data_facts
+from minitf.errors import ConfigError
+
+# what a part gets from whoever calls it, by the last group in its path
+GIVEN = {
+    "attention": {"d_model", "mask"},
+    "score": {"d_head"},
+    "normalize": set(),
+    "projection": {"d_model", "n_heads", "n_kv_heads", "d_head"},
+    "fast": {"q", "k", "v", "scale", "mask", "q_pos", "k_pos", "plain", "bias", "dropout"},
+    "position": {"d_model", "d_head", "n_heads", "max_len", "causal"},
+    "ffn": {"d_model"},
+    "norm": {"d_model"},
+    "layer": {"d_model", "attention", "ffn", "norm", "dropout"},
+    "optim": {"model"},
+    "schedule": {"optimizer", "n_steps"},
+    "callbacks": {"run_dir", "config"},
+    "logger": {"run_dir", "config"},
+    "trainer": {"run_dir", "loggers", "callbacks"},
+}
+FACTS = {"data": {"vocab_size"}}
+TOP = {"cache": "generate", "bench": "benchmark"}
+
+
+def options() -> list[tuple[str, str]]:
+    found = []
+    for group in config_groups():
+        for path in sorted((config_dir() / group).glob("*.yaml")):
+            found.append((group, path.stem))
+    return found
+
+
+def composed(group: str, option: str) -> DictConfig:
+    name = TOP.get(group.split("/")[0], "train")
+    return compose(name, [f"+{group}={option}" if group == "experiment" else f"{group}={option}"])
+
+
+def nodes_with_target(node: object, path: tuple[str, ...] = ()):
+    if isinstance(node, dict):
+        if "_target_" in node:
+            yield path, node
+        for key, child in node.items():
+            yield from nodes_with_target(child, (*path, key))
+    elif isinstance(node, list):
+        for i, child in enumerate(node):
+            yield from nodes_with_target(child, (*path, str(i)))
+
+
+@pytest.mark.parametrize(("group", "option"), options())
+def test_yaml_lists_exactly_the_constructors_arguments(group, option):
+    cfg = composed(group, option)
+    tree = OmegaConf.to_container(cfg, resolve=False)
+    tree.pop("hydra", None)
+    for path, node in nodes_with_target(tree):
+        module, _, name = node["_target_"].rpartition(".")
+        target = getattr(importlib.import_module(module), name)
+        own_module = getattr(target, "__module__", "")
+        assert own_module.split(".")[0] in {"minitf", "torch", "lightning"}
+        place = path[-1] if path else ""
+        named = [
+            p for p in inspect.signature(target).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+        ]
+        wanted = {p.name for p in named} - GIVEN.get(place, set())
+        listed = {k for k in node if not k.startswith("_")} - FACTS.get(place, set())
+        assert listed == wanted, f"{group}={option}: {'.'.join(path)} lists {listed}, the constructor takes {wanted}"
+
+
+MODEL_OPTIONS = [(g, o) for g, o in options() if g == "model" or g.startswith("model/")]
+
+
+@pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
+def test_every_model_option_runs_forward_and_backward(group, option):
+    cfg = compose("train", [f"{group}={option}", "data.seq_len=16"])
+    set_data_facts(cfg, vocab_size=31)
+    model = build(cfg.model)
+    logits = model(torch.randint(31, (2, 16)))
+    assert logits.shape == (2, 16, 31)
+    logits.float().logsumexp(-1).mean().backward()
+    without = [name for name, p in model.named_parameters() if p.grad is None]
+    assert not without, f"no gradient reaches {without}"
+
+
+def test_no_two_layers_share_a_parameter():
+    cfg = compose("train", ["data.seq_len=16"])
+    set_data_facts(cfg, vocab_size=31)
+    model = build(cfg.model)
+    owners: dict[int, str] = {}
+    for name, p in model.named_parameters(remove_duplicate=False):
+        first = owners.setdefault(id(p), name)
+        assert first == name or {first, name} == {"embedding.weight", "head.weight"}
+
+
+@pytest.mark.parametrize(
+    ("override", "key"),
+    [
+        ("+model.n_layer=3", "model.n_layers"),
+        ("+model.attention.n_head=2", "model.attention.n_heads"),
+        ("++trainer.max_step=3", "trainer.max_steps"),
+    ],
+)
+def test_plus_does_not_switch_key_checking_off(override, key):
+    with pytest.raises(ConfigError, match=f"nearest: .*{key}"):
+        check(compose("train", [override]), "train", [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "kind"),
+    [
+        ("model.n_layers=two", "a whole number"),
+        ("model.n_layers=2.5", "a whole number"),
+        ("model.d_model=true", "a whole number"),
+        ("model.dropout=none", "a number"),
+        ("model.tie_embeddings=1", "true or false"),
+        ("optim.lr=[1,2]", "a number"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_before_anything_is_built(override, kind):
+    with pytest.raises(ConfigError, match=kind):
+        check(compose("train", [override]), "train", [override])
+
+
+@pytest.mark.parametrize(
+    "override", ["optim.lr=1", "optim.lr=1e-4", "model.attention.n_kv_heads=2", "trainer.clip_norm=null"]
+)
+def test_a_number_may_be_written_in_any_way(override):
+    check(compose("train", [override]), "train", [override])
+
+
+def test_command_line_over_main_file_over_preset():
+    # trainer/default is a preset, train.yaml the main file: what the main file says wins, the command line wins over both
+    preset = OmegaConf.load(config_dir() / "trainer" / "default.yaml")
+    assert compose("train").trainer.max_steps == preset.max_steps
+    assert compose("train", ["trainer.max_steps=7"]).trainer.max_steps == 7
+    assert compose("train", ["+experiment=smoke"]).trainer.max_steps == 20
+    assert compose("train", ["+experiment=smoke", "trainer.max_steps=7"]).trainer.max_steps == 7
+
+
+FORBIDDEN = [
+    (["model/attention=gqa", "model.attention.n_kv_heads=3"], r"n_heads \(4\) must be a multiple of n_kv_heads \(3\)"),
+    (["model.attention.n_heads=3"], r"d_model \(128\) must be a multiple of n_heads \(3\)"),
+    (["model/position=rope", "model.attention.d_head=3"], "rope needs an even d_head, got 3"),
+    (["model.attention.n_heads=0"], "n_heads must be a whole number of at least 1, got 0"),
+    (["model.n_layers=0"], "n_layers must be a whole number of at least 1"),
+    (["model.dropout=1.5"], "dropout is a probability"),
+    (["model/mask=sliding_window", "model.mask.window=0"], "window must be a whole number of at least 1, got 0"),
+    (["model.ffn.d_ff=-1"], "d_ff must be a whole number of at least 1"),
+    (["model.init.std=0"], "init std must be positive"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "message"), FORBIDDEN)
+def test_forbidden_choices_say_what_is_wrong(overrides, message):
+    cfg = compose("train", overrides)
+    set_data_facts(cfg, vocab_size=31)
+    with pytest.raises(ConfigError, match=message):
+        build(cfg.model)

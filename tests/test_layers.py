@@ -1,0 +1,96 @@
+"""Imports run one way, and what must answer at once imports nothing heavy."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import minitf
+
+ROOT = Path(minitf.__file__).parent
+BASE = {"errors", "files"}
+CORE = BASE | {"positions", "tap", "cache"}
+MAY_IMPORT = {
+    "errors": set(),
+    "files": set(),
+    "positions": BASE,
+    "tap": BASE,
+    "cache": BASE | {"positions"},
+    "blocks": CORE | {"blocks"},
+    "models": CORE | {"blocks", "models"},
+    "generation": CORE | {"blocks", "models", "generation"},
+    "data": BASE | {"positions", "data"},
+    "training": CORE | {"blocks", "models", "training"},
+    "config": BASE | {"data", "training"},
+    "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
+    "commands": CORE
+    | {"bench", "blocks", "models", "generation", "data", "training", "config", "commands", "__init__"},
+    "__init__": set(),
+}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imports(path: Path, top_level_only: bool = False) -> set[str]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = tree.body if top_level_only else ast.walk(tree)
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [alias.name for alias in node.names]
+            found |= {f"{node.module}.{name}" for name in names} if node.module == "minitf" else {node.module}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_run_one_way(path):
+    own = part_of(path)
+    parts = {name.split(".")[1] for name in imports(path) if name.startswith("minitf.")}
+    parts = {"__init__" if part == "__version__" else part for part in parts}
+    assert parts <= MAY_IMPORT[own], f"{path.relative_to(ROOT)} imports {sorted(parts - MAY_IMPORT[own])}"
+
+
+def test_the_checker_sees_every_part():
+    assert {part_of(p) for p in FILES} == set(MAY_IMPORT)
+
+
+def test_only_config_imports_hydra():
+    users = {p.name for p in FILES if any(name.split(".")[0] == "hydra" for name in imports(p))}
+    assert users == {"config.py"}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if part_of(p) in {"commands", "config", "errors", "__init__"}])
+def test_commands_import_nothing_heavy_at_module_level(path):
+    heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
+    light_parts = {"errors", "config", "commands", "__version__"}
+    for name in imports(path, top_level_only=True):
+        assert name.split(".")[0] not in heavy
+        if name.startswith("minitf."):
+            assert name.split(".")[1] in light_parts, f"{path.name} imports {name} at module level"
+
+
+@pytest.mark.parametrize("command", ["train", "generate", "benchmark"])
+@pytest.mark.parametrize("flag", [["--help"], ["--cfg", "job"]])
+def test_help_and_config_answer_without_torch_within_a_second_of_cpu(command, flag, tmp_path):
+    code = (
+        f"import sys, resource; sys.argv = ['{command}', *{flag}]\n"
+        f"from minitf.commands.{command} import main\n"
+        "try: main()\n"
+        "finally:\n"
+        "    used = resource.getrusage(resource.RUSAGE_SELF)\n"
+        "    print('CPU', used.ru_utime + used.ru_stime, 'TORCH', 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.strip().splitlines()[-1].split()
+    assert last[2:] == ["TORCH", "False"]
+    assert float(last[1]) <= 1.0
+    assert not list(tmp_path.iterdir()), "asking for help must write nothing"
