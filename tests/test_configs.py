@@ -26,6 +26,7 @@ GIVEN = {
     "callbacks": {"run_dir", "config"},
     "logger": {"run_dir", "config"},
     "trainer": {"run_dir", "loggers", "callbacks"},
+    "bench": {"folder"},
 }
 FACTS = {"data": {"vocab_size"}}
 TOP = {"cache": "generate", "bench": "benchmark"}
@@ -136,7 +137,6 @@ def test_a_number_may_be_written_in_any_way(override):
 
 
 def test_command_line_over_main_file_over_preset():
-    # trainer/default is a preset, train.yaml the main file: what the main file says wins, the command line wins over both
     preset = OmegaConf.load(config_dir() / "trainer" / "default.yaml")
     assert compose("train").trainer.max_steps == preset.max_steps
     assert compose("train", ["trainer.max_steps=7"]).trainer.max_steps == 7

@@ -22,7 +22,7 @@ def measure(cfg: DictConfig, job: Job) -> None:
         cfg: as in configs/benchmark.yaml.
         job: where the folder is.
     """
-    from minitf.training.files import write_json
+    from minitf.files import write_json
 
     figures = build(cfg.bench)(folder=job.folder)
     write_json(job.folder / "bench.json", figures)

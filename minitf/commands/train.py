@@ -41,8 +41,8 @@ def train(cfg: DictConfig, job: Job) -> None:
     """
     from lightning.fabric.utilities.seed import seed_everything
 
+    from minitf.files import write_json
     from minitf.training.callbacks import quiet_lightning
-    from minitf.training.files import write_json
     from minitf.training.status import Status
 
     refuse_used_folder(job.folder)

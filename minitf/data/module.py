@@ -17,6 +17,7 @@ from minitf.data.text import Documents
 from minitf.data.tokenizer import BaseTokenizer, id_dtype
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError, DataError
+from minitf.files import write_json
 
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
@@ -182,7 +183,7 @@ class DataModule(L.LightningDataModule):
         documents = self._documents
         bits = ngram.witten_bell_bits_per_byte(_as_bytes(documents.train), _as_bytes(documents.val))
         with contextlib.suppress(OSError):  # `prepare` has said that nothing can be cached
-            store.write_atomically(path, json.dumps({"order": ngram.ORDER, "bits_per_byte": bits}).encode())
+            write_json(path, {"order": ngram.ORDER, "bits_per_byte": bits})
         return bits
 
     def _load(self, progress: Callable[[str], object]) -> store.Prepared | None:

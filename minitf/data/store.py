@@ -84,19 +84,6 @@ def save(entry: Path, prepared: Prepared) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write `path` in one step: a reader sees the old file or the whole new one. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-
-
 def _move_into_place(work: Path, entry: Path) -> None:
     """Rename `work` to `entry`; a good entry that another process put there meanwhile stays, a damaged one goes."""
     for attempt in range(3):

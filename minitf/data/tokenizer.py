@@ -7,8 +7,6 @@ no text can contain it.
 
 import codecs
 import json
-import os
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -19,6 +17,7 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from minitf.data.pieces import grouped, pieces
 from minitf.errors import ConfigError, DataError
+from minitf.files import atomic_file
 
 FILE_NAME = "tokenizer.json"
 
@@ -88,14 +87,9 @@ class BaseTokenizer(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write `tokenizer.json` into `folder` in one step: a reader sees the old file or the whole new one."""
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".tokenizer-", suffix=".part")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump({"settings": self.settings, **self._state()}, file, ensure_ascii=True)
-            os.replace(temporary, Path(folder) / FILE_NAME)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        content = json.dumps({"settings": self.settings, **self._state()}, ensure_ascii=True)
+        with atomic_file(Path(folder) / FILE_NAME) as file:
+            file.write(content.encode("utf-8"))
 
 
 class CharTokenizer(BaseTokenizer):

@@ -12,7 +12,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
 from minitf.errors import ConfigError
-from minitf.training.files import atomic_file
+from minitf.files import atomic_file
 
 FOLDER = "checkpoints"
 _NAME = re.compile(r"(best|last)-step=(\d+)\.ckpt")

@@ -10,7 +10,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from minitf.errors import DataError
-from minitf.training.files import atomic_file
+from minitf.files import atomic_file
 
 FILE = "metrics.csv"
 

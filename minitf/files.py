@@ -1,4 +1,4 @@
-"""Whole files or none: how every file of a run is written."""
+"""Whole files or none: how every file that is kept is written."""
 
 import json
 import os
