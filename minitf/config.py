@@ -126,6 +126,10 @@ class friendly_errors:
         return None
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, BrokenPipeError):
+            # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)
         if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException):
             return False
         if os.environ.get("MINITF_TRACE"):

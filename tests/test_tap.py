@@ -51,6 +51,19 @@ def test_listening_changes_no_bit(cell):
     assert all(torch.equal(a, b) for a, b in zip(bare, passed(model, cell, ids), strict=True))
 
 
+def test_listening_changes_no_bit_under_autocast():
+    model, ids, pos = (
+        parts.model("llama_tiny", scale=8).train(),
+        torch.randint(65, (2, 8)),
+        parts.padded([8, 5], "left"),
+    )
+    with torch.autocast("cpu", dtype=torch.bfloat16), Tap(model, at=["*"]) as tap:
+        listened = model(ids, pos)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(model(ids, pos), listened)
+    assert tap["layers.0.attention.weights"].dtype == torch.float32
+
+
 def test_what_is_read_is_what_ran():
     model, ids = parts.model("llama_tiny", scale=8), torch.randint(65, (2, 8))
     with Tap(model, at=["*"]) as tap:

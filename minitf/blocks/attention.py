@@ -83,7 +83,9 @@ def attend_sdpa(
     Arguments and result as for `attend_reference`; `plain` allows to leave the mask tensor out.
     """
     n_queries, n_keys = q.size(2), k.size(2)
-    causal = plain and mask.plain_causal and bias is None and n_queries == n_keys > 1
+    causal = False
+    if plain and mask.plain_causal and bias is None and n_queries == n_keys > 1:
+        causal = True  # by a branch: a comparison of sizes is no bool under torch.compile
     unmasked = plain and (mask.plain_full or (mask.plain_causal and n_queries == 1))
     bias = None if bias is None else bias.to(q.dtype)
     if not (causal or unmasked):

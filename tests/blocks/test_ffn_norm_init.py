@@ -1,0 +1,79 @@
+import math
+
+import parts
+import pytest
+import torch
+
+from minitf.blocks.ffn import SwiGLU
+from minitf.config import build
+from minitf.errors import ConfigError
+
+
+def ffn(name, d_model=6, **sizes):
+    torch.manual_seed(0)
+    return build(parts.node("gpt_tiny", f"model/ffn={name}").ffn)(d_model=d_model, **sizes)
+
+
+def cdf(x):
+    return 0.5 * (1 + torch.erf(x / math.sqrt(2)))
+
+
+FORMULAS = {
+    "relu": lambda f, x: (x @ f.w_in.weight.T).clamp_min(0),
+    "gelu": lambda f, x: (h := x @ f.w_in.weight.T) * cdf(h),
+    "swiglu": lambda f, x: (g := x @ f.w_gate.weight.T) / (1 + (-g).exp()) * (x @ f.w_in.weight.T),
+}
+
+
+@pytest.mark.parametrize("name", parts.options("model/ffn"))
+def test_ffn_is_its_formula(name):
+    block, x = ffn(name), 3 * torch.randn(2, 5, 6)
+    torch.testing.assert_close(block(x), FORMULAS[name](block, x) @ block.w_out.weight.T, atol=1e-5, rtol=0)
+    assert [p for p, _ in block.named_parameters() if "bias" in p] == []
+    assert ffn(name, bias=True).w_out.bias is not None
+
+
+def test_swiglu_has_as_many_parameters_as_gelu():
+    assert {d: SwiGLU.default_width(d) for d in (3, 128, 384, 4096)} == {3: 8, 128: 344, 384: 1024, 4096: 10928}
+    count = {name: sum(p.numel() for p in ffn(name, d_model=384).parameters()) for name in ("gelu", "swiglu")}
+    assert count["gelu"] == count["swiglu"] == 8 * 384**2
+    with pytest.raises(ConfigError, match="d_ff must be a whole number of at least 1, got 0"):
+        ffn("gelu", d_ff=0)
+
+
+@pytest.mark.parametrize("name", parts.options("model/norm"))
+def test_norm_is_its_formula(name):
+    norm = build(parts.node("gpt_tiny", f"model/norm={name}").norm)(8)
+    x = 5 + 3 * torch.randn(4, 8)
+    with torch.no_grad():
+        for p in norm.parameters():
+            p.add_(torch.randn_like(p))
+    centred = x - x.mean(-1, keepdim=True)
+    formula = {
+        "layer": lambda: centred / (centred.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight + norm.bias,
+        "rms": lambda: x / (x.square().mean(-1, keepdim=True) + 1e-5).sqrt() * norm.weight,
+    }[name]
+    torch.testing.assert_close(norm(x), formula(), atol=1e-5, rtol=0)
+    assert norm.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_gpt2_start_values(tied):
+    sizes = ["model.d_model=128", "model.n_layers=8", "model.vocab_size=500", "model.attention.projection.bias=true"]
+    model = build(parts.node("gpt_tiny", *sizes, "model/position=learned", f"model.tie_embeddings={tied}"))
+    for name, p in model.named_parameters():
+        if "norm" in name:
+            assert torch.equal(p, torch.zeros_like(p) if name.endswith("bias") else torch.ones_like(p)), name
+        elif name.endswith("bias"):
+            assert not p.any(), name
+        else:
+            # matrices that write into the residual stream: two for each of the 8 layers
+            std = 0.02 / 4 if name.endswith(("w_o.weight", "w_out.weight")) else 0.02
+            assert p.std().item() == pytest.approx(std, rel=0.05), name
+            assert abs(p.mean().item()) < 0.1 * std, name
+
+
+@pytest.mark.parametrize("std", ["0.0", "-1.0", ".nan", ".inf"])
+def test_a_std_that_is_no_spread_is_refused(std):
+    with pytest.raises(ConfigError, match="init std must be"):
+        build(parts.node("gpt_tiny", f"model.init.std={std}"))
