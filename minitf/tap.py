@@ -76,17 +76,19 @@ class Tap:
 
     Args:
         model: any module that holds `Tappable` modules.
-        at: names to read; `*` stands for any part of a name. A name read twice keeps the last value.
+        at: name or names to read; `*` stands for any part of a name. A name read twice keeps the last value.
         edit: name -> function of the activation that returns what goes on in its place; same shape.
 
     Raises:
         KeyError: a name that no module has; the message lists the nearest names.
     """
 
-    def __init__(self, model: nn.Module, at: Sequence[str] = (), edit: dict[str, Edit] | None = None) -> None:
+    def __init__(self, model: nn.Module, at: str | Sequence[str] = (), edit: dict[str, Edit] | None = None) -> None:
         self._modules = {f"{name}." if name else "": m for name, m in model.named_modules() if isinstance(m, Tappable)}
         known = {prefix + point: (prefix, point) for prefix, m in self._modules.items() for point in m.tap_points}
-        self._read = [known[name] for pattern in at for name in _matches(pattern, known)]
+        self._read = [
+            known[name] for pattern in ([at] if isinstance(at, str) else at) for name in _matches(pattern, known)
+        ]
         self._edit = [
             (*known[name], change) for pattern, change in (edit or {}).items() for name in _matches(pattern, known)
         ]

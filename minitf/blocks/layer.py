@@ -65,6 +65,14 @@ class Layer(Tappable):
             x = self.tap("resid_out", x)
         return x
 
+    def around_attention(self, x: Tensor, **where: object) -> Tensor:
+        """(B,T,D) -> (B,T,D): attention with its norm and skip; `where` as for attention."""
+        raise NotImplementedError
+
+    def around_ffn(self, x: Tensor) -> Tensor:
+        """(B,T,D) -> (B,T,D): the feed-forward network with its norm and skip."""
+        raise NotImplementedError
+
 
 class PreNormLayer(Layer):
     """x + f(norm(x)): the residual stream itself is never normed. Source: Xiong et al. 2020, figure 1 (b)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -69,21 +70,34 @@ def generate(
         seeds: one seed per row for the sampler, so that a row does not depend on its neighbours; None means 0, 1, ...
         prefill_chunk: read the prompt in pieces of this many tokens; None reads it at once.
 
-    Yields:
-        One `Step` per new token, until all rows have finished.
+    Returns:
+        An iterator of one `Step` per new token, until all rows have finished.
 
     Raises:
-        ConfigError: an empty prompt, other positions than 0, 1, 2, ..., used caches, or a prompt longer than a learned
-            position table.
+        ConfigError: at once, for an empty prompt, other positions than 0, 1, 2, ..., used caches, or a prompt longer
+            than a learned position table.
     """
     text = _Text(ids, pos, model.position_limit)
     _check(text, caches, max_new_tokens, prefill_chunk, seeds, pad_id)
-    generators = [torch.Generator(ids.device).manual_seed(s) for s in (seeds or range(ids.size(0)))]
-    finished = torch.zeros(ids.size(0), dtype=torch.bool, device=ids.device)
-    stop_ids = torch.tensor(sorted(stop), dtype=torch.long, device=ids.device)
     source = {} if memory is None else {"memory": memory, "memory_pos": memory_pos}
+    read = partial(_read, model, text, caches, prefill_chunk, source)
+    generators = [torch.Generator(ids.device).manual_seed(s) for s in (seeds or range(ids.size(0)))]
+    return _steps(read, text, sampler, generators, max_new_tokens, stop, pad_id)
+
+
+def _steps(
+    read: Callable[[], Tensor],
+    text: _Text,
+    sampler: Sampler,
+    generators: Sequence[torch.Generator],
+    max_new_tokens: int,
+    stop: Collection[int],
+    pad_id: int,
+) -> Iterator[Step]:
+    finished = torch.zeros(text.ids.size(0), dtype=torch.bool, device=text.ids.device)
+    stop_ids = torch.tensor(sorted(stop), dtype=torch.long, device=text.ids.device)
     for _ in range(max_new_tokens):
-        logits = _read(model, text, caches, prefill_chunk, source)
+        logits = read()
         chosen = sampler(logits, generators)
         logprobs = logits.float().log_softmax(-1).gather(-1, chosen[:, None])[:, 0]
         chosen = torch.where(finished, pad_id, chosen)
@@ -156,7 +170,7 @@ def _read(
     model: nn.Module, text: _Text, caches: Sequence[KVCache] | None, chunk: int | None, source: dict[str, Tensor | None]
 ) -> Tensor:
     """Logits (B,V) after the last token; with caches only what they have not read yet goes through the model."""
-    training = model.training
+    training = [module for module in model.modules() if module.training] if model.training else []
     if training:
         model.eval()
     try:
@@ -174,8 +188,8 @@ def _read(
         text.read = ids.size(1)
         return logits
     finally:
-        if training:
-            model.train()
+        for module in training:
+            module.training = True
 
 
 def _check(
