@@ -80,6 +80,9 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
             overrides=list(hydra_cfg.overrides.task),
             sweep=hydra_cfg.mode == RunMode.MULTIRUN,
         )
+        os.chdir(
+            hydra_cfg.runtime.cwd
+        )  # paths mean what they mean where the command was started, also with hydra.job.chdir
         # a failed job of a sweep must not end the others: there the message comes at the end
         with nullcontext() if job.sweep else friendly_errors(name):
             check(cfg, name, job.overrides)

@@ -14,10 +14,30 @@ from minitf import __version__
 if TYPE_CHECKING:
     import lightning as L
 
+    from minitf.config import Job
     from minitf.data.module import DataModule
     from minitf.training.task import Task
 
 SAMPLE_CHARACTERS = 200
+
+
+def record(data: DataModule, trainer: L.Trainer, job: Job) -> dict[str, Any]:
+    """What record.json holds from the start of a run: what was typed, the data, the versions and the machine."""
+    import lightning
+    import torch
+
+    return {
+        "overrides": job.overrides,
+        "choices": job.choices,
+        "data": data.record,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "lightning": lightning.__version__,
+        "minitf": __version__,
+        "threads": torch.get_num_threads(),
+        "precision": str(trainer.precision),
+        "device": str(trainer.strategy.root_device),
+    }
 
 
 def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Trainer, seconds: float) -> dict[str, Any]:
@@ -29,9 +49,6 @@ def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Tra
         task, trainer: after training.
         seconds: duration of training, validation included.
     """
-    import lightning
-    import torch
-
     from minitf.training.checkpoint import RunCheckpoint
 
     saved = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))
@@ -46,16 +63,6 @@ def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Tra
         "baseline": {"witten_bell_byte_5gram_bits_per_byte": data.baseline()},
         "train_seconds": round(seconds, 1),
         "train_tokens_per_s": round(task.throughput.overall()),
-        "data": data.record,
-        "machine": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "lightning": lightning.__version__,
-            "minitf": __version__,
-            "threads": torch.get_num_threads(),
-            "precision": str(trainer.precision),
-            "device": str(trainer.strategy.root_device),
-        },
     }
 
 

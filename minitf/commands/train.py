@@ -84,6 +84,7 @@ def rehearse(cfg: DictConfig, job: Job) -> None:
 
 def assemble(cfg: DictConfig, job: Job) -> tuple[dict[str, Any], DataModule, Task, L.Trainer]:
     """Resolved config, data, model with its task, trainer; the run folder gets config.yaml and the tokenizer."""
+    from minitf.files import write_json
     from minitf.training.task import Task
 
     data = build_data(cfg).prepare()
@@ -104,6 +105,7 @@ def assemble(cfg: DictConfig, job: Job) -> tuple[dict[str, Any], DataModule, Tas
     callbacks = build(cfg.callbacks)(run_dir=job.folder, config=config)
     trainer = build(cfg.trainer)(run_dir=job.folder, loggers=loggers, callbacks=callbacks)
     OmegaConf.save(OmegaConf.create(config), job.folder / "config.yaml")
+    write_json(job.folder / "record.json", summary.record(data, trainer, job))
     data.tokenizer.save(job.folder)
     return config, data, task, trainer
 
