@@ -152,11 +152,11 @@ class BPETokenizer(BaseTokenizer):
     Raises ConfigError below 257.
     """
 
-    def __init__(self, vocab_size: int = 1024) -> None:
+    def __init__(self, vocab_size: int = 2048) -> None:
         if not isinstance(vocab_size, int) or vocab_size < 257:
             raise ConfigError(
                 f"vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number of at least 257: 256 bytes and "
-                "bos. 1024 suits small models; data/tokenizer=char counts for itself."
+                "bos. 2048 suits small models; data/tokenizer=char counts for itself."
             )
         self._wanted = vocab_size
         self.vocab_size = vocab_size
