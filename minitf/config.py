@@ -6,7 +6,6 @@ Nothing here imports torch at module level: help, checks and composing must answ
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import re
 import sys
@@ -15,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -28,12 +27,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from minitf.errors import ConfigError, DataError
 
-if TYPE_CHECKING:
-    from torch import nn
-
 # what the command learns from the data and writes into the config before the model is built
 DATA_FACTS = ("vocab_size",)
-TRUSTED = ("minitf", "torch.nn", "torch.optim", "lightning")
 
 OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
 
@@ -270,62 +265,3 @@ def set_data_facts(cfg: DictConfig, **facts: int) -> None:
     """Write what the data turned out to be into the config, where models read it."""
     for key, value in facts.items():
         OmegaConf.update(cfg, f"data.{key}", value)
-
-
-def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -> tuple[nn.Module, Any, DictConfig]:
-    """A trained model from its run folder; nothing that the folder names is executed unless it is trusted.
-
-    Args:
-        path: folder of a run.
-        which: "best" (lowest validation loss) or "last".
-        allow: names of further packages whose parts the config may use.
-
-    Returns:
-        the model in evaluation mode, its tokenizer, its config.
-
-    Raises:
-        ConfigError: no run, no such checkpoint, another shape, or a part from a package that is not trusted.
-    """
-    from minitf.data.tokenizer import load_tokenizer
-    from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
-
-    folder = Path(path).expanduser()
-    if not folder.is_dir():
-        raise ConfigError(f"there is no run folder {folder}: give the folder that training printed")
-    state = read_checkpoint(find_checkpoint(folder, which))
-    cfg = OmegaConf.create(state["config"])
-    check_targets(state["config"]["model"], allow)
-    model = build(cfg.model)
-    load_weights(model, model_weights(state))
-    return model.eval(), load_tokenizer(folder), cfg
-
-
-def check_targets(node: Any, allow: Sequence[str] = ()) -> None:
-    """Refuse any `_target_` whose object is defined outside of minitf, torch.nn, torch.optim, lightning and `allow`."""
-    if isinstance(node, list):
-        for child in node:
-            check_targets(child, allow)
-    if not isinstance(node, dict):
-        return
-    if "_target_" in node:
-        _check_target(str(node["_target_"]), (*TRUSTED, *allow))
-    for child in node.values():
-        check_targets(child, allow)
-
-
-def _check_target(target: str, trusted: Sequence[str]) -> None:
-    def lies_in(name: str) -> bool:
-        return any(name == package or name.startswith(f"{package}.") for package in trusted)
-
-    refusal = f"this run names '{target}', which is not part of {', '.join(trusted)}: it is not loaded"
-    module_name, _, attribute = target.rpartition(".")
-    # asked before the import, which would already run the module's code
-    if not lies_in(module_name):
-        raise ConfigError(f"{refusal}; load_run(..., allow=['package']) trusts another package")
-    try:
-        found = getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"this run names '{target}', which does not exist in this version of minitf") from error
-    # the path may lead through a trusted module to something that was only imported there
-    if not (callable(found) and lies_in(getattr(found, "__module__", None) or "")):
-        raise ConfigError(refusal)

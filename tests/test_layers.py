@@ -23,10 +23,11 @@ MAY_IMPORT = {
     "generation": CORE | {"blocks", "models", "generation"},
     "data": BASE | {"positions", "data"},
     "training": CORE | {"blocks", "models", "training"},
-    "config": BASE | {"data", "training"},
+    "config": BASE,
+    "runs": BASE | {"config", "data", "training"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "commands": CORE
-    | {"bench", "blocks", "models", "generation", "data", "training", "config", "commands", "__init__"},
+    | {"bench", "blocks", "models", "generation", "data", "training", "config", "runs", "commands", "__init__"},
     "__init__": set(),
 }
 FILES = sorted(ROOT.rglob("*.py"))

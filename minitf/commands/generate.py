@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from minitf.config import Job, build, entry, load_run, take_raw
+from minitf.config import Job, build, entry, take_raw
 from minitf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from minitf.data.tokenizer import StreamDecoder
+    from minitf.generation.generate import Step
 
 RAW = ("run", "prompt", "prompt_file")
 
@@ -32,6 +35,8 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
         job: unused; this command writes no files.
         raw: `run`, `prompt`, `prompt_file` exactly as typed.
     """
+    from minitf.runs import load_run
+
     if "run" not in raw:
         raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
     prompt = read_prompt(raw)
@@ -69,7 +74,7 @@ def stream(
     seed: int,
     stop: bool = True,
 ) -> Iterator[str]:
-    """New text in pieces of whole characters.
+    """New text in pieces of whole characters; the prompt is checked at once.
 
     Args:
         model, tokenizer: as `load_run` gives them.
@@ -90,7 +95,6 @@ def stream(
     from minitf.generation.generate import generate
 
     ids = torch.tensor([[tokenizer.bos_id, *tokenizer.encode(prompt)]])
-    decoder = StreamDecoder(tokenizer)
     steps = generate(
         model,
         ids,
@@ -100,6 +104,10 @@ def stream(
         stop=[tokenizer.bos_id] if stop else [],
         seeds=[seed],
     )
+    return _decoded(steps, StreamDecoder(tokenizer))
+
+
+def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
     for step in steps:
         yield decoder.push(int(step.ids[0]))
     yield decoder.flush()

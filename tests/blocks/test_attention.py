@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from minitf.blocks.attention import attend_reference, attend_sdpa
+from minitf.blocks.attend import attend_reference, attend_sdpa
 from minitf.blocks.mask import Causal, Full, SlidingWindow
 from minitf.blocks.normalize import Normalize, Softmax
 from minitf.blocks.position import NoPosition

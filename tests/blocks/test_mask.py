@@ -2,7 +2,7 @@ import parts
 import pytest
 import torch
 
-from minitf.blocks.attention import dense
+from minitf.blocks.attend import dense
 from minitf.blocks.mask import Causal, Full, Mask, SlidingWindow
 from minitf.config import build
 from minitf.errors import ConfigError

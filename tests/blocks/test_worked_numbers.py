@@ -2,7 +2,7 @@
 
 import torch
 
-from minitf.blocks.attention import attend_reference, attend_sdpa
+from minitf.blocks.attend import attend_reference, attend_sdpa
 from minitf.blocks.mask import Causal, Full
 from minitf.blocks.normalize import Softmax
 from minitf.blocks.score import ScaledDot

@@ -6,9 +6,10 @@ from runs import command
 
 from minitf.cache import Dynamic
 from minitf.commands.generate import read_prompt, stream
-from minitf.config import check_targets, load_run, take_raw
+from minitf.config import take_raw
 from minitf.errors import ConfigError, DataError
 from minitf.generation.sampling import Sample
+from minitf.runs import check_targets, load_run
 
 PROMPTS = ["", "def ", "Hello, world", "a=b", "(x) [1, 2]", "介绍一下你。", "  two spaces ", "${seed}", "'\"", "🙂\n\t"]
 

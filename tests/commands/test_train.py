@@ -7,8 +7,9 @@ import pytest
 import torch
 from runs import TOY, command, train_here, write_corpus
 
-from minitf.config import compose, load_run
+from minitf.config import compose
 from minitf.errors import ConfigError, DataError
+from minitf.runs import load_run
 from minitf.training.checkpoint import find_checkpoint, read_checkpoint
 
 
