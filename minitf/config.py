@@ -75,14 +75,15 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
             overrides=list(hydra_cfg.overrides.task),
             sweep=hydra_cfg.mode == RunMode.MULTIRUN,
         )
-        os.chdir(
-            hydra_cfg.runtime.cwd
-        )  # paths mean what they mean where the command was started, also with hydra.job.chdir
+        # paths count from where the command was started, also with hydra.job.chdir=true
+        os.chdir(hydra_cfg.runtime.cwd)
         # a failed job of a sweep must not end the others: there the message comes at the end
         with nullcontext() if job.sweep else friendly_errors(name):
             check(cfg, name, job.overrides)
             work(cfg, job)
 
+    # samples are text of any script, whatever the machine's locale; a sample must not fail a run
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     # Hydra would print its own shortened trace and hide ours
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)

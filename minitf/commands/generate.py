@@ -55,7 +55,6 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
         seed=cfg.seed,
         stop=cfg.stop,
     )
-    sys.stdout.reconfigure(encoding="utf-8")
     sys.stdout.write(prompt)
     for piece in pieces:
         sys.stdout.write(piece)
