@@ -15,7 +15,8 @@ from minitf.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-TRUSTED = ("minitf", "torch.nn", "torch.optim", "lightning")
+# only what a model is made of: minitf as a whole also holds code that writes files and starts pip
+TRUSTED = ("minitf.blocks", "minitf.models", "torch.nn")
 
 
 def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -> tuple[nn.Module, Any, DictConfig]:
@@ -39,18 +40,26 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
     if not folder.is_dir():
         raise ConfigError(f"there is no run folder {folder}: give the folder that training printed")
     state = read_checkpoint(find_checkpoint(folder, which))
-    cfg = OmegaConf.create(state["config"])
-    check_targets(state["config"]["model"], allow)
+    config = state.get("config")
+    if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
+        raise ConfigError(f"the checkpoint in {folder} holds no config of a minitf model: was it written by minitf?")
+    check_targets(config["model"], allow)
+    cfg = OmegaConf.create(config)
     model = build(cfg.model)
     load_weights(model, model_weights(state))
     return model.eval(), load_tokenizer(folder), cfg
 
 
 def check_targets(node: Any, allow: Sequence[str] = ()) -> None:
-    """Refuse any `_target_` whose object is defined outside of minitf, torch.nn, torch.optim, lightning and `allow`."""
+    """Refuse any `_target_` whose object is defined outside of TRUSTED and `allow`.
+
+    A run's config is resolved, so an interpolation in it, which could read the environment, is refused as well.
+    """
     if isinstance(node, list):
         for child in node:
             check_targets(child, allow)
+    if isinstance(node, str) and "${" in node:
+        raise ConfigError(f"this run's config holds an interpolation, {node!r}, where only values belong: not loaded")
     if not isinstance(node, dict):
         return
     if "_target_" in node:

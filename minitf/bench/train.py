@@ -213,11 +213,22 @@ def print_growth(name: str, shape: str, threads: str) -> None:
     sizes = Shape(**json.loads(shape))
     step = CONTENDERS[name](sizes)
     ids = random_ids(sizes.vocab_size, sizes.batch_size, sizes.seq_len + 1)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident_mib("VmRSS")
     for _ in range(MEMORY_STEPS):
         step(ids[:, :-1].contiguous(), ids[:, 1:].contiguous())
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(grown / (1024**2 if sys.platform == "darwin" else 1024))
+    print(resident_mib("VmHWM") - before)
+
+
+def resident_mib(field: str) -> float:
+    """Resident memory of this process in MiB: now ("VmRSS"), or at most so far ("VmHWM").
+
+    Linux tells both. Elsewhere there is only the maximum so far, which stands in for both.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith(field))
+        return int(line.split()[1]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
 
 
 def summary(values: list[float]) -> str:

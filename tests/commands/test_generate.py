@@ -103,11 +103,19 @@ def test_mistakes_give_one_message_and_code_2(toy, tmp_path, arguments, message)
         "importlib.import_module",
         "torch.nn.functional.torch.load",
         "minitf.__version__",
+        "minitf.files.write_json",
+        "minitf.data.shakespeare.wheel",
+        "lightning.fabric.utilities.seed.seed_everything",
     ],
 )
 def test_a_run_cannot_name_a_foreign_target(target):
     with pytest.raises(ConfigError):
         check_targets({"layers": [{"part": {"_target_": target}}]})
+
+
+def test_a_run_cannot_read_the_environment():
+    with pytest.raises(ConfigError, match="interpolation"):
+        check_targets({"_target_": "torch.nn.Linear", "bias": "${oc.env:HOME}"})
 
 
 def test_a_tampered_run_is_refused_before_anything_runs(toy, tmp_path):
