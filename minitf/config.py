@@ -29,6 +29,8 @@ from minitf.errors import ConfigError, DataError
 
 # what the command learns from the data and writes into the config before the model is built
 DATA_FACTS = ("vocab_size",)
+# keys for which null means something although their default is a value
+NULLABLE = ("clip_norm", "chunk_rows", "n_kv_heads", "d_head", "d_ff", "fast", "top_k", "top_p")
 
 OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
 
@@ -79,8 +81,12 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
         os.chdir(hydra_cfg.runtime.cwd)
         # a failed job of a sweep must not end the others: there the message comes at the end
         with nullcontext() if job.sweep else friendly_errors(name):
-            check(cfg, name, job.overrides)
-            work(cfg, job)
+            try:
+                check(cfg, name, job.overrides)
+                work(cfg, job)
+            except Exception:
+                _remove_if_empty(job.folder)
+                raise
 
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
@@ -89,6 +95,12 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
     with friendly_errors(name):
         command()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    """A refused command leaves no empty folder behind."""
+    if folder != Path.cwd() and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
 
 
 def take_raw(keys: Sequence[str]) -> dict[str, str]:
@@ -103,7 +115,7 @@ def take_raw(keys: Sequence[str]) -> dict[str, str]:
     taken: dict[str, str] = {}
     rest = []
     for arg in sys.argv[1:]:
-        key, equals, text = arg.partition("=")
+        key, equals, text = arg.lstrip("+").partition("=")
         if not (equals and key in keys):
             rest.append(arg)
         elif key in taken:
@@ -129,7 +141,7 @@ class friendly_errors:
             # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
-        if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException):
+        if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException | OSError):
             return False
         if os.environ.get("MINITF_TRACE"):
             traceback.print_exception(error)
@@ -142,11 +154,13 @@ def explain(error: BaseException, name: str) -> str:
     text = str(error).strip()
     if isinstance(error, ConfigError | DataError):
         return text
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return f"{error.strerror or text}: {error.filename}" if error.filename else text
     while error.__cause__ is not None and not text:
         error = error.__cause__
         text = str(error)
     hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
-    for noise in ("\nSet the environment variable", "\nConfig search path:"):
+    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your config"):
         text = text.split(noise)[0]
     return "\n".join([re.sub(r"\n\s*", "\n  ", text.strip()), *hints])
 
@@ -155,10 +169,14 @@ def _nearest_for(arg: str, name: str) -> str | None:
     key = arg.lstrip("+~").split("=", 1)[0].split("@")[0]
     if "=" not in arg or arg.startswith("-"):
         return None
-    known = known_keys(compose(name)) + config_groups()
+    try:
+        base = compose(name, [a for a in sys.argv[1:] if a.split("=")[0] in config_groups()])
+    except HydraException:
+        base = compose(name)
+    known = {*known_keys(base), *config_groups()}
     if key in known:
         return None
-    near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(key, sorted(known), n=3, cutoff=0.5)
     return f"'{key}' is no key or group of '{name}'" + (f"; nearest: {', '.join(near)}" if near else "")
 
 
@@ -192,11 +210,20 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
             near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
             raise ConfigError(f"'{key}' is no key of '{name}'; nearest: {', '.join(near) or 'none'}")
     for key in known:
-        _check_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key))
+        if not OmegaConf.is_missing(base, key):
+            _check_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key))
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise ConfigError(f"{missing[0]} has no value: give {missing[0]}=...")
 
 
 def _check_kind(key: str, default: Any, value: Any) -> None:
     """A value keeps the kind of its default: a number stays a number. A default of null takes anything."""
+    if value is None and default is not None and key.rsplit(".", 1)[-1] not in NULLABLE:
+        raise ConfigError(f"{key} cannot be null; the default is {str(default).splitlines()[0]:.60}")
+    if isinstance(default, DictConfig) and value is not None and not isinstance(value, DictConfig):
+        group = key.replace(".", "/")
+        way = f"{group}={value} chooses an option" if group in config_groups() else "change the keys inside it"
+        raise ConfigError(f"{key} is a part with keys of its own, not a value such as {value!r}: {way}")
     if default is None or value is None or isinstance(default, DictConfig) or isinstance(value, DictConfig):
         return
     if isinstance(default, bool):
@@ -210,7 +237,7 @@ def _check_kind(key: str, default: Any, value: Any) -> None:
     else:
         return
     if not fits:
-        raise ConfigError(f"{key} must be {kind} such as {default}, got {value!r}")
+        raise ConfigError(f"{key} must be {kind} such as {str(default).lower()}, got {value!r}")
 
 
 def known_keys(cfg: DictConfig) -> list[str]:

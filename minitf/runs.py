@@ -39,6 +39,10 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
     folder = Path(path).expanduser()
     if not folder.is_dir():
         raise ConfigError(f"there is no run folder {folder}: give the folder that training printed")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(
+            f"{folder} is no run folder of minitf (it has no config.yaml): give the one that training printed"
+        )
     state = read_checkpoint(find_checkpoint(folder, which))
     config = state.get("config")
     if not isinstance(config, dict) or not isinstance(config.get("model"), dict):
@@ -55,7 +59,7 @@ def check_targets(node: Any, allow: Sequence[str] = ()) -> None:
 
     A run's config is resolved, so an interpolation in it, which could read the environment, is refused as well.
     """
-    if isinstance(node, list):
+    if isinstance(node, list | tuple):
         for child in node:
             check_targets(child, allow)
     if isinstance(node, str) and "${" in node:

@@ -24,6 +24,8 @@ RAW = ("run", "prompt", "prompt_file")
 def main() -> None:
     """Read the command line and write to standard output as the text grows."""
     raw = take_raw(RAW)
+    if {"-m", "--multirun"} & set(sys.argv[1:]):
+        sys.exit("error: this command has no sweeps: call it once for each value")
     entry("generate", lambda cfg, job: write(cfg, job, raw))
 
 

@@ -45,30 +45,41 @@ def train(cfg: DictConfig, job: Job) -> None:
     from minitf.training.callbacks import quiet_lightning
     from minitf.training.status import Status
 
-    refuse_used_folder(job.folder)
     quiet_lightning()
-    rehearse(cfg, job)
+    claim(job.folder)
+    try:
+        rehearse(cfg, job)
+    except Exception:
+        (job.folder / "checkpoints").rmdir()
+        raise
     seed_everything(cfg.seed, verbose=False)
     status = Status(job.folder)
     status.running()
     trainer = None
     try:
         config, data, task, trainer = assemble(cfg, job)
+        # read before training: the user's own files may change meanwhile
+        data.baseline()
+        prompt = summary.opening(data)
         seconds = fit(trainer, task, data, status)
         metrics = summary.collect(config, data, task, trainer, seconds)
         write_json(job.folder / "metrics.json", metrics)
+        text = summary.describe(metrics, summary.sample_text(task, data, cfg.seed), prompt, job.folder)
         status.finished(trainer.global_step)
+    except KeyboardInterrupt:
+        stop(status, "SIGINT", trainer.global_step if trainer else 0, 130)
     except Exception as error:
         status.failed(str(error) or type(error).__name__, trainer.global_step if trainer else 0)
         raise
-    sample = summary.sample_text(task, data, cfg.seed)
-    print(summary.describe(metrics, sample, summary.opening(data), job.folder))
+    print(text)
 
 
-def refuse_used_folder(folder: Path) -> None:
-    """A run never writes into the folder of another one."""
-    if (folder / "status.json").exists() or (folder / "checkpoints").exists():
-        raise ConfigError(f"{folder} already holds a run: leave hydra.run.dir out, or name an empty folder")
+def claim(folder: Path) -> None:
+    """Take a folder for this run alone: making `checkpoints` succeeds for one process only."""
+    try:
+        (folder / "checkpoints").mkdir()
+    except FileExistsError:
+        raise ConfigError(f"{folder} already holds a run: leave hydra.run.dir out, or name an empty folder") from None
 
 
 def rehearse(cfg: DictConfig, job: Job) -> None:

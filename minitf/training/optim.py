@@ -172,7 +172,9 @@ def _decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dic
 
 def _check(weight_decay: float, **rates: float) -> None:
     for name, rate in rates.items():
-        if not rate > 0:
-            raise ConfigError(f"{name} ({rate}) must be above 0; 3e-3 is a usual start for a small model")
-    if weight_decay < 0:
-        raise ConfigError(f"weight_decay ({weight_decay}) must not be negative; 0 turns it off")
+        if not 0 < rate < float("inf"):
+            raise ConfigError(
+                f"{name} ({rate}) must be a finite number above 0; 3e-3 is a usual start for a small model"
+            )
+    if not 0 <= weight_decay < float("inf"):
+        raise ConfigError(f"weight_decay ({weight_decay}) must be a finite number, 0 or more; 0 turns it off")

@@ -169,6 +169,12 @@ class Task(L.LightningModule):
         trainer.callback_metrics.update({name: torch.tensor(value) for name, value in metrics.items()})
         for logger in trainer.loggers:
             logger.log_metrics(metrics, step=trainer.global_step)
+        broken = {name: value for name, value in metrics.items() if not math.isfinite(value)}
+        if broken:
+            raise DataError(
+                f"{broken} after step {trainer.global_step}: the training has diverged. "
+                "Lower optim.lr, or lengthen schedule.warmup_steps"
+            )
 
     def _total(self, sums: list[Tensor]) -> list[float]:
         """Add up pairs (nll, n_scored) in float64 over batches and processes."""

@@ -6,6 +6,7 @@ from pathlib import Path
 import lightning as L
 from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
 
 from minitf.errors import ConfigError
 from minitf.training.callbacks import CompileObjective, ValidateAtEnd
@@ -52,30 +53,38 @@ def make_trainer(
             raise ConfigError(f"trainer.{name} ({count!r}) must be a whole number of at least 1")
     if clip_norm is not None and not clip_norm > 0:
         raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be above 0, or null for no clipping")
+    if devices not in (1, "1"):
+        raise ConfigError(f"trainer.devices ({devices!r}) must be 1: several processes are not supported yet")
     callbacks = [*callbacks, ValidateAtEnd()]
     if compile:
         callbacks.append(CompileObjective())
-    return L.Trainer(
-        default_root_dir=str(run_dir),
-        logger=list(loggers),
-        callbacks=callbacks,
-        max_steps=max_steps,
-        # without epochs the interval counts batches from the start of the run and may be longer than the data
-        check_val_every_n_epoch=None,
-        val_check_interval=val_every * accumulate,
-        num_sanity_val_steps=0,
-        log_every_n_steps=log_every,
-        accumulate_grad_batches=accumulate,
-        gradient_clip_val=clip_norm,
-        precision=resolve_precision(precision, accelerator),
-        accelerator=accelerator,
-        devices=devices,
-        strategy=strategy,
-        plugins=[AtomicCheckpointIO()],
-        enable_checkpointing=any(isinstance(c, Checkpoint) for c in callbacks),
-        enable_progress_bar=any(isinstance(c, ProgressBar) for c in callbacks),
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-        # a table that a model makes and keeps during validation must be usable in training
-        inference_mode=False,
-    )
+    precision = resolve_precision(precision, accelerator)
+    try:
+        return L.Trainer(
+            default_root_dir=str(run_dir),
+            logger=list(loggers),
+            callbacks=callbacks,
+            max_steps=max_steps,
+            # without epochs the interval counts batches from the start of the run and may be longer than the data
+            check_val_every_n_epoch=None,
+            val_check_interval=val_every * accumulate,
+            num_sanity_val_steps=0,
+            log_every_n_steps=log_every,
+            accumulate_grad_batches=accumulate,
+            gradient_clip_val=clip_norm,
+            precision=precision,
+            accelerator=accelerator,
+            devices=devices,
+            strategy=strategy,
+            plugins=[AtomicCheckpointIO()],
+            enable_checkpointing=any(isinstance(c, Checkpoint) for c in callbacks),
+            enable_progress_bar=any(isinstance(c, ProgressBar) for c in callbacks),
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            # a table that a model makes and keeps during validation must be usable in training
+            inference_mode=False,
+        )
+    except (MisconfigurationException, ValueError) as error:
+        raise ConfigError(
+            f"trainer.accelerator ({accelerator!r}) and trainer.strategy ({strategy!r}) cannot be had here: {error}"
+        ) from error

@@ -1,3 +1,4 @@
+import io
 import shutil
 
 import pytest
@@ -55,6 +56,8 @@ def test_prompt_from_a_file_and_from_standard_input(tmp_path, monkeypatch):
         read_prompt({"prompt_file": str(tmp_path / "bad.txt")})
     with pytest.raises(DataError, match="cannot be read"):
         read_prompt({"prompt_file": str(tmp_path / "none.txt")})
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("猫 \n".encode())))
+    assert read_prompt({"prompt_file": "-"}) == "猫 \n"
     with pytest.raises(ConfigError, match="choose one"):
         read_prompt({"prompt_file": "x", "prompt": "y"})
 
@@ -76,7 +79,7 @@ def test_command_writes_the_prompt_and_the_text(toy, tmp_path):
         (["run={toy}", "checkpoint=newest"], "'best' or 'last'"),
         (["run={toy}", "sampler.temperature=-1"], "temperature"),
         (["run={toy}", "prompt=" + "a" * 100], "position table"),
-        (["run={toy}", "prompt=a", "prompt=b"], "given twice"),
+        (["run={toy}", "prompt=a", "+prompt=b"], "given twice"),
         (["run={toy}", "cache=dynamc"], "dynamic"),
     ],
 )
@@ -113,6 +116,11 @@ def test_a_run_cannot_name_a_foreign_target(target):
         check_targets({"layers": [{"part": {"_target_": target}}]})
 
 
+def test_a_target_cannot_hide_in_a_tuple():
+    with pytest.raises(ConfigError, match="not loaded"):
+        check_targets({"_target_": "torch.nn.Linear", "_args_": ({"_target_": "torch.load"},)})
+
+
 def test_a_run_cannot_read_the_environment():
     with pytest.raises(ConfigError, match="interpolation"):
         check_targets({"_target_": "torch.nn.Linear", "bias": "${oc.env:HOME}"})
@@ -133,6 +141,9 @@ def test_load_run_names_what_is_missing(toy, tmp_path):
     with pytest.raises(ConfigError, match="no run folder"):
         load_run(tmp_path / "none")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="is no run folder of minitf"):
+        load_run(tmp_path / "empty")
+    (tmp_path / "empty" / "config.yaml").touch()
     with pytest.raises(ConfigError, match="no 'best' checkpoint"):
         load_run(tmp_path / "empty")
     run = tmp_path / "run"

@@ -86,7 +86,7 @@ def test_accumulation_changes_the_memory_and_not_the_result(toy, tmp_path):
 
 def test_a_used_folder_is_refused(toy):
     with pytest.raises(ConfigError, match="already holds a run"):
-        train_here(toy, TOY)
+        train_here(toy, [*TOY, "data.source.path=x"])
     assert json.loads((toy / "status.json").read_text())["status"] == "finished"
 
 
@@ -100,11 +100,21 @@ def test_a_used_folder_is_refused(toy):
         ("optim.lr=-1", "lr"),
         ("trainer.precision=bf17", "precision"),
         ("schedule.warmup_steps=-1", "warmup_steps"),
+        ("trainer.devices=2", "several processes are not supported yet"),
+        ("trainer.accelerator=banana", "cannot be had here"),
+        ("optim.lr=inf", "finite"),
     ],
 )
 def test_wrong_choices_are_refused_before_the_data_is_read(tmp_path, override, message):
     with pytest.raises(ConfigError, match=message):
         train_here(tmp_path / "run", [*TOY, "data.source.path=does-not-exist", override])
+
+
+def test_a_run_that_diverges_fails_and_says_so(toy, tmp_path):
+    diverging = [f"data.source.path={toy.parent / 'corpus'}", "optim=adamw", "optim.lr=1e30", "trainer.clip_norm=null"]
+    with pytest.raises(DataError, match="has diverged"):
+        train_here(tmp_path / "run", [*TOY, *diverging])
+    assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
 
 def test_a_failed_run_says_so(tmp_path):
@@ -142,6 +152,10 @@ def test_command_from_another_folder_with_relative_paths_and_two_runs_at_once(tm
         (["model.n_layer=3"], "model.n_layers"),
         (["+model.n_layer=3"], "model.n_layers"),
         (["model.n_layers=two"], "a whole number"),
+        (["model.attention=mqa"], "model/attention=mqa chooses an option"),
+        (["trainer.max_steps=null"], "trainer.max_steps cannot be null"),
+        (["data=text_files"], "give data.source.path="),
+        (["hydra.run.dir=/proc/x"], "/proc/x"),
     ],
 )
 def test_a_mistyped_command_gives_one_message_and_code_2(arguments, message, tmp_path):
@@ -150,6 +164,7 @@ def test_a_mistyped_command_gives_one_message_and_code_2(arguments, message, tmp
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 6
+    assert not list(tmp_path.glob("runs/*")), "a refused command leaves no run folder"
 
 
 def test_sweep_keeps_its_jobs_apart(tmp_path):
