@@ -2,9 +2,12 @@
 
 import importlib
 import inspect
+import shutil
 
 import pytest
 import torch
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.config import build, check, compose, config_dir, config_groups, set_data_facts
@@ -136,12 +139,19 @@ def test_a_number_may_be_written_in_any_way(override):
     check(compose("train", [override]), "train", [override])
 
 
-def test_command_line_over_main_file_over_preset():
-    preset = OmegaConf.load(config_dir() / "trainer" / "default.yaml")
-    assert compose("train").trainer.max_steps == preset.max_steps
-    assert compose("train", ["trainer.max_steps=7"]).trainer.max_steps == 7
-    assert compose("train", ["+experiment=smoke"]).trainer.max_steps == 20
-    assert compose("train", ["+experiment=smoke", "trainer.max_steps=7"]).trainer.max_steps == 7
+def test_command_line_over_experiment_over_main_file_over_preset(tmp_path):
+    shutil.copytree(config_dir(), tmp_path / "configs")
+    main = tmp_path / "configs" / "train.yaml"
+    main.write_text(main.read_text(encoding="utf-8") + "\noptim:\n  lr: 0.25\n", encoding="utf-8")
+    mine = tmp_path / "configs" / "experiment" / "mine.yaml"
+    mine.write_text("# @package _global_\noptim:\n  lr: 0.5\n", encoding="utf-8")
+    with initialize_config_dir(str(tmp_path / "configs"), version_base="1.3"):
+        rates = [
+            hydra_compose("train", overrides=typed).optim.lr
+            for typed in ([], ["+experiment=mine"], ["+experiment=mine", "optim.lr=0.75"])
+        ]
+    assert rates == [0.25, 0.5, 0.75]
+    assert compose("train").optim.lr == OmegaConf.load(config_dir() / "optim" / "muon.yaml").lr
 
 
 FORBIDDEN = [

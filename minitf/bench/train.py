@@ -83,7 +83,7 @@ def lightning_overhead(clock: Clock, rounds: int, steps: int, folder: Path) -> d
             build(run_cfg.logger)(run_dir=folder, config={}),
             [watch],
             **{k: v for k, v in run_cfg.trainer.items() if not k.startswith("_")}
-            | {"max_steps": n_steps, "val_every": 10 * n_steps},
+            | {"max_steps": n_steps, "val_every": 10 * n_steps, "accelerator": "cpu"},
         )
         task = Task(
             build(run_cfg.model),
