@@ -6,8 +6,8 @@ import torch
 from runs import command
 
 from minitf.cache import Dynamic
-from minitf.commands.generate import read_prompt, stream
-from minitf.config import take_raw
+from minitf.commands.generate import read_prompt, stream, write
+from minitf.config import compose, take_raw
 from minitf.errors import ConfigError, DataError
 from minitf.generation.sampling import Sample
 from minitf.runs import check_targets, load_run
@@ -69,6 +69,37 @@ def test_command_writes_the_prompt_and_the_text(toy, tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout == prompt + "".join(written(toy, prompt, Dynamic, 8)) + "\n"
     assert not list(tmp_path.iterdir()), "generating must write no files"
+
+
+@pytest.mark.parametrize(("cache", "used"), [("dynamic", True), ("none", False)])
+def test_the_command_does_what_was_typed(toy, capsys, monkeypatch, cache, used):
+    updates, loaded = [], []
+    update = Dynamic.update
+    monkeypatch.setattr(Dynamic, "update", lambda self, *a, **k: updates.append(1) or update(self, *a, **k))
+    monkeypatch.setattr("minitf.runs.load_run", lambda run, which: loaded.append(which) or load_run(run, which))
+
+    def texts(*typed):
+        write(compose("generate", [f"cache={cache}", *typed]), None, {"run": str(toy), "prompt": "the"})
+        return capsys.readouterr().out
+
+    short = ["max_new_tokens=12", "stop=false"]
+    assert texts("sampler.temperature=0", "seed=1", *short) == texts("sampler.temperature=0", "seed=2", *short)
+    assert texts("seed=1", *short) != texts("seed=2", *short)
+    assert texts("seed=1", "sampler.top_k=1", *short) == texts("sampler.temperature=0", *short)
+    assert bool(updates) == used
+    texts("checkpoint=last", *short)
+    assert set(loaded) == {"best", "last"}
+
+
+def test_stop_ends_where_a_document_ends(toy):
+    model, tokenizer, _ = load_run(toy)
+
+    def always_bos(logits, generators):
+        return torch.full((len(logits),), tokenizer.bos_id)
+
+    args = {"sampler": always_bos, "make_cache": Dynamic, "max_new_tokens": 9, "seed": 0}
+    assert len(list(stream(model, tokenizer, "a", **args, stop=True))) == 1 + 1  # one token, and the flush
+    assert len(list(stream(model, tokenizer, "a", **args, stop=False))) == 9 + 1
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from training_stubs import MUON, Batches, TinyDecoder, fit, history, make_task
 
 from minitf.errors import ConfigError
 from minitf.training import precision
+from minitf.training.checkpoint import AtomicCheckpointIO
 from minitf.training.trainer import make_trainer
 
 
@@ -84,3 +85,8 @@ def test_training_runs_under_bf16_autocast(tmp_path):
     losses = list(history(tmp_path, "train/loss").values())
     assert all(p.dtype == torch.float32 for p in task.model.parameters())
     assert losses[-1] < losses[0]
+
+
+def test_checkpoints_of_a_trainer_are_written_whole(tmp_path):
+    trainer = make_trainer(tmp_path, [], [], max_steps=1, val_every=1, log_every=1, accelerator="cpu")
+    assert isinstance(trainer.strategy.checkpoint_io, AtomicCheckpointIO)
