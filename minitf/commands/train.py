@@ -37,7 +37,8 @@ def train(cfg: DictConfig, job: Job) -> None:
         job: where the run folder is.
 
     Raises:
-        ConfigError, DataError: before training; the run is marked as failed.
+        ConfigError: a choice that cannot work, before the data is read; no run is begun.
+        DataError: data that cannot be used, or a run that has diverged; the run is marked as failed.
     """
     from lightning.fabric.utilities.seed import seed_everything
 
@@ -49,7 +50,7 @@ def train(cfg: DictConfig, job: Job) -> None:
     claim(job.folder)
     try:
         rehearse(cfg, job)
-    except Exception:
+    except BaseException:
         (job.folder / "checkpoints").rmdir()
         raise
     seed_everything(cfg.seed, verbose=False)
