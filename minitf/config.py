@@ -1,29 +1,21 @@
-"""From YAML files and a command line to checked values and built objects. The only file that imports hydra.
+"""From YAML files and overrides to checked values and built objects.
 
-Nothing here imports torch at module level: help, checks and composing must answer at once.
+Nothing here imports torch at module level: checks and composing must answer at once.
 """
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
-import sys
-import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException, InstantiationException
-from hydra.types import RunMode
+from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from minitf.errors import ConfigError, DataError
 
@@ -35,23 +27,6 @@ NULLABLE = ("clip_norm", "chunk_rows", "n_kv_heads", "d_head", "d_ff", "fast", "
 OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
 
 
-@dataclass
-class Job:
-    """What a command knows beside its config.
-
-    Attributes:
-        folder: where this job may write.
-        choices: option chosen in each group, for example {"model": "gpt_tiny"}.
-        overrides: what was typed.
-        sweep: one of several jobs started by -m.
-    """
-
-    folder: Path
-    choices: dict[str, str]
-    overrides: list[str]
-    sweep: bool
-
-
 def config_dir() -> Path:
     """The folder of YAML files: inside an installed package, or beside it in a checkout."""
     here = Path(__file__).resolve().parent
@@ -59,125 +34,6 @@ def config_dir() -> Path:
         if (place / "train.yaml").is_file():
             return place
     raise ConfigError(f"minitf's configs are missing beside {here}: install minitf again")
-
-
-def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
-    """Run `work` as a command with the config `name`: Hydra's command line, checks, one message for a mistake.
-
-    Args:
-        name: a file of the config folder, without ending.
-        work: gets the checked config and the job.
-    """
-
-    def task(cfg: DictConfig) -> None:
-        hydra_cfg = HydraConfig.get()
-        job = Job(
-            folder=Path(hydra_cfg.runtime.output_dir),
-            choices=dict(hydra_cfg.runtime.choices),
-            overrides=list(hydra_cfg.overrides.task),
-            sweep=hydra_cfg.mode == RunMode.MULTIRUN,
-        )
-        # paths count from where the command was started, also with hydra.job.chdir=true
-        os.chdir(hydra_cfg.runtime.cwd)
-        # a failed job of a sweep must not end the others: there the message comes at the end
-        with nullcontext() if job.sweep else friendly_errors(name):
-            try:
-                check(cfg, name, job.overrides)
-                work(cfg, job)
-            except Exception:
-                _remove_if_empty(job.folder)
-                raise
-
-    # samples are text of any script, whatever the machine's locale; a sample must not fail a run
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
-    # Hydra would print its own shortened trace and hide ours
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
-    with friendly_errors(name):
-        command()
-
-
-def _remove_if_empty(folder: Path) -> None:
-    """A refused command leaves no empty folder behind."""
-    if folder != Path.cwd() and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
-
-
-def take_raw(keys: Sequence[str]) -> dict[str, str]:
-    """Take `key=text` arguments off the command line before Hydra reads it, so that the text stays as typed.
-
-    Args:
-        keys: names whose values are texts or paths, not YAML.
-
-    Raises:
-        SystemExit: a key was given twice.
-    """
-    taken: dict[str, str] = {}
-    rest = []
-    for arg in sys.argv[1:]:
-        key, equals, text = arg.lstrip("+").partition("=")
-        if not (equals and key in keys):
-            rest.append(arg)
-        elif key in taken:
-            print(f"error: {key} was given twice: {taken[key]!r} and {text!r}", file=sys.stderr)
-            sys.exit(2)
-        else:
-            taken[key] = text
-    sys.argv[1:] = rest
-    return taken
-
-
-class friendly_errors:
-    """Turn a user's mistake into one message on stderr and exit code 2; MINITF_TRACE=1 shows the trace as well."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> bool:
-        if isinstance(error, BrokenPipeError):
-            # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(141)
-        if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException | OSError):
-            return False
-        if os.environ.get("MINITF_TRACE"):
-            traceback.print_exception(error)
-        print(f"error: {explain(error, self.name)}", file=sys.stderr)
-        sys.exit(2)
-
-
-def explain(error: BaseException, name: str) -> str:
-    """The message of an error, with the nearest known name where a key is unknown."""
-    text = str(error).strip()
-    if isinstance(error, ConfigError | DataError):
-        return text
-    if isinstance(error, OSError) and not isinstance(error, HydraException):
-        return f"{error.strerror or text}: {error.filename}" if error.filename else text
-    while error.__cause__ is not None and not text:
-        error = error.__cause__
-        text = str(error)
-    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
-    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your config"):
-        text = text.split(noise)[0]
-    return "\n".join([re.sub(r"\n\s*", "\n  ", text.strip()), *hints])
-
-
-def _nearest_for(arg: str, name: str) -> str | None:
-    key = arg.lstrip("+~").split("=", 1)[0].split("@")[0]
-    if "=" not in arg or arg.startswith("-"):
-        return None
-    try:
-        base = compose(name, [a for a in sys.argv[1:] if a.split("=")[0] in config_groups()])
-    except HydraException:
-        base = compose(name)
-    known = {*known_keys(base), *config_groups()}
-    if key in known:
-        return None
-    near = difflib.get_close_matches(key, sorted(known), n=3, cutoff=0.5)
-    return f"'{key}' is no key or group of '{name}'" + (f"; nearest: {', '.join(near)}" if near else "")
 
 
 def compose(name: str, overrides: Sequence[str] = ()) -> DictConfig:

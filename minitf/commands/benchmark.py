@@ -6,7 +6,8 @@ import os
 
 from omegaconf import DictConfig
 
-from minitf.config import Job, build, entry
+from minitf.command_line import Job, entry
+from minitf.config import build
 
 
 def main() -> None:

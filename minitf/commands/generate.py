@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from minitf.config import Job, build, entry, take_raw
+from minitf.command_line import Job, entry, take_raw
+from minitf.config import build
 from minitf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from minitf import __version__
 if TYPE_CHECKING:
     import lightning as L
 
-    from minitf.config import Job
+    from minitf.command_line import Job
     from minitf.data.module import DataModule
     from minitf.training.task import Task
 

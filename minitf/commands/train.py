@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
 
+from minitf.command_line import Job, entry
 from minitf.commands import summary
-from minitf.config import Job, build, build_data, entry, set_data_facts
+from minitf.config import build, build_data, set_data_facts
 from minitf.errors import ConfigError
 
 if TYPE_CHECKING:

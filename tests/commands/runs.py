@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from minitf.command_line import Job
 from minitf.commands.train import train
-from minitf.config import Job, check, compose
+from minitf.config import check, compose
 
 TOY = [
     "data=text_files",

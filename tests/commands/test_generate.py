@@ -6,8 +6,9 @@ import torch
 from runs import command
 
 from minitf.cache import Dynamic
+from minitf.command_line import take_raw
 from minitf.commands.generate import read_prompt, stream, write
-from minitf.config import compose, take_raw
+from minitf.config import compose
 from minitf.errors import ConfigError, DataError
 from minitf.generation.sampling import Sample
 from minitf.runs import check_targets, load_run
