@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from minitf.command_line import Job
     from minitf.data.module import DataModule
+    from minitf.training.saving import RunCheckpoint
     from minitf.training.task import Task
 
 SAMPLE_CHARACTERS = 200
@@ -40,28 +41,30 @@ def record(data: DataModule, trainer: L.Trainer, job: Job) -> dict[str, Any]:
     }
 
 
-def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Trainer, seconds: float) -> dict[str, Any]:
+def collect(config: dict[str, Any], data: DataModule, task: Task, n_steps: int, saved: RunCheckpoint) -> dict[str, Any]:
     """Everything that metrics.json holds.
 
     Args:
         config: the resolved config.
         data: prepared data.
-        task, trainer: after training.
-        seconds: duration of training, validation included.
+        task: after training.
+        n_steps: optimizer steps done.
+        saved: knows the best step, the time, and where the history of the metrics lies.
     """
-    from minitf.training.checkpoint import RunCheckpoint
+    from minitf.training.metrics import read_metrics
 
-    saved = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    metrics: dict[str, float] = {}
+    for row in read_metrics(saved.folder.parent):
+        metrics.update({name: value for name, value in row.items() if name != "step"})
     return {
         "config": config,
         "seed": config["seed"],
         "n_params": sum(p.numel() for p in task.model.parameters()),
-        "steps": trainer.global_step,
+        "steps": n_steps,
         "final": metrics,
         "best": {"step": saved.best_step, "val/loss": saved.best_value},
         "baseline": {"witten_bell_byte_5gram_bits_per_byte": data.baseline()},
-        "train_seconds": round(seconds, 1),
+        "train_seconds": round(saved.seconds, 1),
         "train_tokens_per_s": round(task.throughput.overall()),
     }
 
@@ -129,6 +132,13 @@ def command(name: str) -> str:
     if script.suffix != ".py":
         return f"minitf-{name}"
     return f"python {shlex.quote(os.fspath(script.with_name(f'{name}.py')))}"
+
+
+def sweep_command(job: Job) -> str:
+    """How this user gives the command of a sweep again, for the same folder."""
+    again = f"hydra.sweep.dir={show_path(job.sweep)}"
+    typed = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
+    return f"{command('train')} {shlex.join([*typed, again])}"
 
 
 def show_path(folder: Path) -> str:
