@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -42,7 +43,8 @@ class HeldFolder:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        Path(self._lock.lock_file).unlink(missing_ok=True)
+        with suppress(OSError):  # Windows removes no file that is open
+            Path(self._lock.lock_file).unlink()
         self._lock.release()
         if [path.name for path in self.folder.iterdir()] == [FOLDER] and not any((self.folder / FOLDER).iterdir()):
             (self.folder / FOLDER).rmdir()  # refused before anything was written

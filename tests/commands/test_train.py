@@ -112,7 +112,7 @@ def test_wrong_choices_are_refused_before_the_data_is_read(tmp_path, override, m
 
 def test_a_run_that_diverges_fails_and_says_so(toy, tmp_path):
     diverging = [f"data.source.path={toy.parent / 'corpus'}", "optim=adamw", "optim.lr=1e30", "trainer.clip_norm=null"]
-    with pytest.raises(DataError, match=r"not finite in step \d+ \(learning rate .*output that is not finite is that of layers"):
+    with pytest.raises(DataError, match=r"not finite in step \d+ \(learning rate .* is that of layers"):
         train_here(tmp_path / "run", [*TOY, *diverging])
     assert json.loads((tmp_path / "run" / "status.json").read_text())["status"] == "failed"
 
