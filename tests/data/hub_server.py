@@ -96,18 +96,20 @@ class _Handler(BaseHTTPRequestHandler):
         files = hub.repos[name]
         if what == "revision":
             found = {"_id": "1", "id": name, "sha": hub.commit(name), "private": False, "gated": False, "tags": []}
+            card = files.get("README.md", b"").decode()
+            if "license: " in card:
+                found["cardData"] = {"license": card.split("license: ")[1].split()[0]}
             found["siblings"] = [{"rfilename": path} for path in sorted(files)]
             return self._send(200, json.dumps(found).encode())
         if what == "paths-info":
-            fields = json.loads(body)
-            wanted = fields["paths"]
-            found = [entry for path in wanted for entry in self._entries(files, path.strip("/"))]
+            found = [entry for path in json.loads(body)["paths"] for entry in self._entries(files, path.strip("/"))]
             return self._send(200, json.dumps(found).encode())
         folder = "/".join(rest[2:])
-        below = {path: data for path, data in files.items() if not folder or path.startswith(folder + "/")}
-        if folder and not below:
+        start = f"{folder}/" if folder else ""
+        below = sorted({start + path[len(start) :].split("/")[0] for path in files if path.startswith(start)})
+        if not below:
             return self._error(404, "EntryNotFound")
-        return self._send(200, json.dumps([self._file(path, data) for path, data in sorted(below.items())]).encode())
+        return self._send(200, json.dumps([entry for path in below for entry in self._entries(files, path)]).encode())
 
     def _entries(self, files, path):
         if path in files:
