@@ -127,7 +127,9 @@ def prepared_before(wanted: Wanted, reason: str) -> Found:
         expected = builder.info.splits[name].num_examples
         if len(split) != expected:
             raise _unreadable(wanted.dataset, ValueError(f"{len(split)} rows where {expected} were written"))
-    return Found(wanted.dataset, commit, str(builder.info.license or ""), dict(rows))
+    return Found(
+        wanted.dataset, commit, str(builder.info.license or "not known: the hub could not be reached"), dict(rows)
+    )
 
 
 def guarded(found: Found, split: str) -> Iterator[dict]:
@@ -151,7 +153,7 @@ def _check_format(name: str, builder: Any) -> None:
 def _explain(name: str, subset: str | None, error: Exception) -> DataError:
     text = str(error)
     names = re.search(r"(?:configs[^:\[]*|Available): (\[.*?\])", text, re.DOTALL)
-    if "onfig name is missing" in text or "multiple" in text and "configurations" in text:
+    if "onfig name is missing" in text or ("multiple" in text and "configurations" in text):
         listed = names[1] if names else text.split("in the cache: ")[-1].splitlines()[0]
         return DataError(f"{name} has several subsets: choose one by data.source.subset=NAME, of {listed}")
     if names and subset is not None:
