@@ -344,7 +344,7 @@ def test_what_training_stores_is_trusted(overrides):
     ],
 )
 def test_each_part_is_made_of_its_own_package(place, node):
-    with pytest.raises(ConfigError, match="(?i)not loaded|does not exist"):
+    with pytest.raises(ConfigError, match=r"(?i)not loaded|does not exist"):
         check_config({**config(), place: node})
 
 

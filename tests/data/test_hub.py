@@ -1,4 +1,4 @@
-"""Data sets of the hub, read from a hub on this machine that speaks the real one's interface, in a process of its own."""
+"""Data sets of the hub, read by other processes from a hub on this machine that speaks the real one's interface."""
 
 import io
 import json
@@ -138,6 +138,7 @@ def test_mistakes_are_named(hub, ask):
         assert said["error"].startswith("DataError: ")
 
 
+@pytest.mark.slow
 def test_what_was_read_once_needs_no_network_and_a_new_commit_is_seen(ask, tmp_path):
     with HubServer(repos()) as hub:
         (first,) = ask({"dataset": "me/tested"}, endpoint=hub.url)
@@ -194,6 +195,7 @@ def test_a_hub_that_cannot_be_reached_is_refused_within_seconds(ask, way):
     assert said["seconds"] < 8  # 4 at most, and the imports; the libraries alone take 24 to 31
 
 
+@pytest.mark.slow
 def test_processes_that_read_the_same_do_not_hurt_each_other(hub, tmp_path):
     env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "MINITF_CACHE": str(tmp_path / "cache")}
     command = [sys.executable, "-c", READ, json.dumps([{"dataset": "me/own-splits", "subset": "one"}])]
