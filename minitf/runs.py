@@ -30,19 +30,12 @@ TRUSTED_FOR = {
     "callbacks": ("minitf.training.callbacks",),
     "logger": ("minitf.training.loggers",),
 }
-TOO_MUCH = (
-    "minitf",
-    "minitf.data",
-    "torch",
-    "torch.hub",
-    "torch.utils",
-    "torch.package",
-    "torch.jit",
-    "numpy",
-    "hydra",
-)
-TOO_MUCH += ("omegaconf", "lightning", "datasets", "huggingface_hub", "transformers", "yaml", "joblib", "pip")
-_NONE = object()
+# a config that may name the whole of these can run commands, load pickles or start pip
+TOO_MUCH = ("minitf", "minitf.data", "torch", "torch.hub", "torch.utils", "torch.package", "torch.jit")
+TOO_MUCH += ("numpy", "hydra", "omegaconf", "lightning", "datasets", "huggingface_hub", "transformers", "yaml", "pip")
+# what only the running command may say: where files are written
+NOT_STORED = {"logger": ("run_dir", "_args_"), "callbacks": ("run_dir", "_args_"), "trainer": ("run_dir", "_args_")}
+DEEPEST = 64  # levels of a config; one that holds itself has no end
 
 
 def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -> tuple[nn.Module, Any, DictConfig]:
@@ -115,7 +108,12 @@ def check_config(config: dict[str, Any], allow: Sequence[str] = ()) -> None:
     for name, node in config.items():
         if name in TRUSTED_FOR:
             _check_node(node, TRUSTED_FOR[name], allowed, classes_only=name == "data")
-        elif _holds_target(node):
+            for key in NOT_STORED.get(name, ()):
+                if any(key in part for part in _parts(node)):
+                    raise ConfigError(
+                        f"this run's config says '{key}' in '{name}', which the command decides: not loaded"
+                    )
+        elif any(_parts(node)):
             raise ConfigError(
                 f"this run's config has a part '{name}', which no run needs, with a '_target_'. It is not loaded; "
                 f"parts are {', '.join(TRUSTED_FOR)}"
@@ -124,21 +122,23 @@ def check_config(config: dict[str, Any], allow: Sequence[str] = ()) -> None:
 
 def _check_node(node: Any, trusted: Sequence[str], allow: Sequence[str], classes_only: bool) -> None:
     _check_values(node)
-    for target in _targets(node):
-        _check_target(target, trusted, allow, classes_only)
+    for part in _parts(node):
+        _check_target(part["_target_"], trusted, allow, classes_only)
 
 
-def _check_values(node: Any) -> None:
+def _check_values(node: Any, depth: int = 0) -> None:
     """Only what JSON knows, and no interpolation: Hydra would resolve it, or call an object that is a target."""
+    if depth > DEEPEST:
+        raise ConfigError(f"this run's config has more than {DEEPEST} levels: not loaded")
     if type(node) is dict:
         for key, child in node.items():
             if type(key) not in (str, int):
                 raise ConfigError(f"this run's config has a key {key!r:.60} of type {type(key).__name__}: not loaded")
             _check_values(key)
-            _check_values(child)
+            _check_values(child, depth + 1)
     elif type(node) in (list, tuple):
         for child in node:
-            _check_values(child)
+            _check_values(child, depth + 1)
     elif type(node) is str:
         if "${" in node:
             raise ConfigError(
@@ -148,19 +148,13 @@ def _check_values(node: Any) -> None:
         raise ConfigError(f"this run's config holds a {type(node).__name__}, where only values belong: not loaded")
 
 
-def _targets(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict):
-        if "_target_" in node:
-            yield node["_target_"]
-        for child in node.values():
-            yield from _targets(child)
-    elif isinstance(node, list | tuple):
-        for child in node:
-            yield from _targets(child)
-
-
-def _holds_target(node: Any) -> bool:
-    return next(iter(_targets(node)), _NONE) is not _NONE
+def _parts(node: Any) -> Iterator[dict]:
+    """Every mapping with a `_target_`, wherever it hides."""
+    if isinstance(node, dict) and "_target_" in node:
+        yield node
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list | tuple) else ()
+    for child in children:
+        yield from _parts(child)
 
 
 def _checked_allow(allow: Sequence[str]) -> tuple[str, ...]:
@@ -170,7 +164,6 @@ def _checked_allow(allow: Sequence[str]) -> tuple[str, ...]:
     for name in allow:
         if not (isinstance(name, str) and all(part.isidentifier() for part in name.split("."))):
             raise ConfigError(f"allow: {name!r} is no name of a package")
-        # with the whole of these a config can run commands, load pickles or start pip
         if name.split(".")[0] in sys.stdlib_module_names or name in TOO_MUCH:
             raise ConfigError(f"allow: {name!r} would let a stranger's config run anything: name your own package")
     return tuple(allow)

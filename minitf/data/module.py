@@ -1,7 +1,6 @@
 """DataModule: from a text source to batches of token ids, prepared once and cached by content."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -17,7 +16,6 @@ from minitf.data.text import Documents
 from minitf.data.tokenizer import BaseTokenizer, id_dtype
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError, DataError
-from minitf.files import write_json
 
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
@@ -176,14 +174,13 @@ class DataModule(L.LightningDataModule):
     def baseline(self) -> float:
         """Bits per byte of an interpolated Witten-Bell byte 5-gram, trained and measured on the same splits; cached."""
         path = self._entry / "baseline.json"
-        try:
-            return float(json.loads(path.read_text(encoding="utf-8"))["bits_per_byte"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # not there, or not readable: make it
+        kept = store.load_checked(path)
+        if isinstance(kept, dict) and isinstance(kept.get("bits_per_byte"), float):
+            return kept["bits_per_byte"]
         documents = self._documents
         bits = ngram.witten_bell_bits_per_byte(_as_bytes(documents.train), _as_bytes(documents.val))
         with contextlib.suppress(OSError):  # `prepare` has said that nothing can be cached
-            write_json(path, {"order": ngram.ORDER, "bits_per_byte": bits})
+            store.save_checked(path, {"order": ngram.ORDER, "bits_per_byte": bits})
         return bits
 
     def _load(self, progress: Callable[[str], object]) -> store.Prepared | None:
