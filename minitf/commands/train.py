@@ -247,11 +247,14 @@ def _already_finished(start: Start, job: Job) -> str:
 
 def _explained(error: OSError, run: Run | None, job: Job) -> Exception:
     """The error of a full disk, a missing permission and the like, with what is left of the run."""
+    from minitf.training.folder import holds_run
+
     if run is None:
         return error
     saved = max(run.start.step, run.saver.saved_step if run.saver else -1)
     kept = f"the checkpoint of step {saved} is whole" if saved > 0 else "there is no checkpoint yet"
+    again = f"go on with: {resume_command(job.folder)}" if holds_run(job.folder) else "start again"
     return DataError(
         f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; {kept}. "
-        f"When the cause is gone, go on with: {resume_command(job.folder)}"
+        f"When the cause is gone, {again}"
     )

@@ -1,7 +1,8 @@
 """Trains one toy run again and again in child processes that are killed, or that find the disk full.
 
-Started by test_crashes.py: python crashing.py {kill,fill} FOLDER CORPUS N. The libraries are imported once, and every
-part of the run is a fork of this process, so that a part takes no longer than its training. Prints one JSON line.
+Started by test_crashes.py: python crashing.py {kill,fill} FOLDER HOME N, where HOME has room and holds the corpus.
+The libraries are imported once, and every part of the run is a fork of this process, so that a part takes no longer
+than its training. Prints one JSON line.
 """
 
 import json
@@ -23,11 +24,12 @@ from minitf.training.status import read_status
 
 SETTINGS = {
     "kill": ["trainer.max_steps=500", "trainer.val_every=50", "model.d_model=64"],
-    "fill": ["trainer.max_steps=60", "trainer.val_every=20", "model.d_model=192"],
+    "fill": ["trainer.max_steps=60", "trainer.val_every=20", "model.d_model=96"],
 }
 FREQUENT = ["callbacks.save_every=1", "model.dropout=0.1", "trainer.accumulate=2"]
 
-ROOM = (0, 300_000, 6_000_000, 9_000_000, 12_000_000)  # bytes: for nothing, for the small files, for a checkpoint
+HOME = Path(sys.argv[3])
+ROOM = (0, 300_000, 4_000_000, 3_200_000, 1_000_000)  # bytes; a checkpoint takes about 2,300,000
 
 
 def part(folder: Path, overrides: list[str]) -> int:
@@ -43,7 +45,7 @@ def part(folder: Path, overrides: list[str]) -> int:
         train_here(folder, [] if begun else overrides, resume=begun)
         code = 0
     except (ConfigError, DataError) as error:
-        (folder.parent / f"{folder.name}.error").write_text(str(error))
+        (HOME / "error").write_text(str(error))
         code = 2
     finally:
         os._exit(code)
@@ -93,17 +95,17 @@ def fill_the_disk(folder: Path, overrides: list[str], n: int) -> dict:
         filler.write_bytes(b"x" * max(0, free - ROOM[i]))
         code = wait(part(folder, overrides))
         steps.append(last_step(folder))
-        errors.append([code, (folder.parent / f"{folder.name}.error").read_text() if code == 2 else ""])
+        errors.append([code, (HOME / "error").read_text() if code == 2 else ""])
         filler.unlink()
     return {"steps": steps, "errors": errors}
 
 
 def main() -> None:
-    kind, folder, corpus, n = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
-    overrides = [*TOY, *SETTINGS[kind], *FREQUENT, f"data.source.path={corpus}"]
-    whole = folder.parent / "whole"
+    kind, folder, n = sys.argv[1], Path(sys.argv[2]), int(sys.argv[4])
+    overrides = [*TOY, *SETTINGS[kind], *FREQUENT, f"data.source.path={HOME / 'corpus'}"]
+    whole = HOME / f"whole-{kind}"
     if wait(part(whole, overrides)):
-        raise RuntimeError((folder.parent / "whole.error").read_text())
+        raise RuntimeError((HOME / "error").read_text())
     told = {"kill": kill_at_random, "fill": fill_the_disk}[kind](folder, overrides, n)
     code = wait(part(folder, overrides))
     a, b = (read_checkpoint(find_checkpoint(run, "last")) for run in (whole, folder))
