@@ -6,12 +6,14 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_, get_total_norm
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from minitf.errors import DataError
+from minitf.training.processes import shard
 from minitf.training.throughput import Throughput
 
 Objective = Callable[[nn.Module, dict[str, Any]], tuple[Tensor, dict[str, Tensor]]]
@@ -68,6 +70,11 @@ class Task(L.LightningModule):
         self._step_sums: list[Tensor] = []
         self._val_sums: list[Tensor] = []
 
+    def configure_model(self) -> None:
+        """Spread the model over the processes where the strategy wants that (trainer=fsdp)."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and not hasattr(self.model, "unshard"):
+            shard(self.model, self.device_mesh["data_parallel"])
+
     def configure_optimizers(self) -> dict[str, Any]:
         """Build the optimizer and its schedule, in optimizer steps (Lightning's default is epochs)."""
         optimizer = self._make_optimizer(self.model)
@@ -110,6 +117,8 @@ class Task(L.LightningModule):
             self.grad_norm = clip_grad_norm_(parameters, gradient_clip_val)
         elif self._recording:
             self.grad_norm = get_total_norm([p.grad for p in parameters])
+        if hasattr(self.grad_norm, "full_tensor"):  # of sharded gradients
+            self.grad_norm = self.grad_norm.full_tensor()
         if self._recording:  # the schedule has moved on before on_train_batch_end
             self._lr = optimizer.param_groups[0]["lr"]
 
@@ -178,9 +187,8 @@ class Task(L.LightningModule):
 
     def _total(self, sums: list[Tensor]) -> list[float]:
         """Add up pairs (nll, n_scored) in float64 over batches and processes."""
-        if not sums:
-            return [0.0, 0.0]
-        total = torch.stack(sums).cpu().double().sum(0)
+        # also without a batch of its own: the other processes wait for this one
+        total = torch.stack(sums).cpu().double().sum(0) if sums else torch.zeros(2, dtype=torch.float64)
         if self.trainer.world_size > 1:
             total = self.trainer.strategy.reduce(total.to(self.device), reduce_op="sum")
         return total.tolist()
