@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from minitf.command_line import Job, entry
 from minitf.commands import summary
 from minitf.config import build, build_data, set_data_facts
-from minitf.errors import ConfigError
+from minitf.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     import lightning as L
@@ -44,10 +46,14 @@ def train(cfg: DictConfig, job: Job) -> None:
     from lightning.fabric.utilities.seed import seed_everything
 
     from minitf.files import write_json
+    from minitf.training import processes
     from minitf.training.callbacks import quiet_lightning
     from minitf.training.status import Status
 
     quiet_lightning()
+    job = replace(job, folder=processes.agree_on_folder(job.folder))
+    if processes.rank() > 0:
+        return follow(cfg, job)
     claim(job.folder)
     try:
         rehearse(cfg, job)
@@ -60,6 +66,9 @@ def train(cfg: DictConfig, job: Job) -> None:
     trainer = None
     try:
         config, data, task, trainer = assemble(cfg, job)
+        OmegaConf.save(OmegaConf.create(config), job.folder / "config.yaml")
+        write_json(job.folder / "record.json", summary.record(data, trainer, job))
+        data.tokenizer.save(job.folder)
         # read before training: the user's own files may change meanwhile
         data.baseline()
         prompt = summary.opening(data)
@@ -72,8 +81,28 @@ def train(cfg: DictConfig, job: Job) -> None:
         stop(status, "SIGINT", trainer.global_step if trainer else 0, 130)
     except Exception as error:
         status.failed(str(error) or type(error).__name__, trainer.global_step if trainer else 0)
+        if trainer:
+            processes.end_children(trainer)
         raise
     print(text)
+
+
+def follow(cfg: DictConfig, job: Job) -> None:
+    """The whole run in a process that is not the first of its run: it trains, and writes and says nothing."""
+    from lightning.fabric.utilities.seed import seed_everything
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    from minitf.training import processes
+
+    processes.be_quiet()
+    seed_everything(cfg.seed, verbose=False)
+    try:
+        _, data, task, trainer = assemble(cfg, job)
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"process {processes.rank()}: {error}") from error
+    # what ends training here ends it in process 0 too, which says so; another exit code would make Lightning kill it
+    with suppress(DataError, SIGTERMException, SystemExit):
+        trainer.fit(task, datamodule=data)
 
 
 def claim(folder: Path) -> None:
@@ -86,22 +115,26 @@ def claim(folder: Path) -> None:
 
 def rehearse(cfg: DictConfig, job: Job) -> None:
     """Build every part once with a small vocabulary, so that a wrong choice is found before the data is read."""
+    from minitf.training import processes
+
     trial = cfg.copy()
     set_data_facts(trial, vocab_size=2)
     model = build(trial.model)
     check_together(model, build(trial.task))
-    build(trial.schedule)(build(trial.optim)(model), n_steps=trial.trainer.max_steps)
-    build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=[])
-    build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate)
+    optimizer = build(trial.optim)(model)
+    build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
+    trainer = build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=[])
+    build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate, 0, trainer.world_size)
+    processes.check_several(trainer, optimizer, job.sweep)
 
 
 def assemble(cfg: DictConfig, job: Job) -> tuple[dict[str, Any], DataModule, Task, L.Trainer]:
-    """Resolved config, data, model with its task, trainer; the run folder gets config.yaml and the tokenizer."""
-    from minitf.files import write_json
+    """Resolved config, data, model with its task, trainer."""
+    from minitf.training.processes import first_here
     from minitf.training.task import Task
 
-    data = build_data(cfg).prepare()
-    data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate)
+    with first_here():
+        data = build_data(cfg).prepare()
     set_data_facts(cfg, vocab_size=data.vocab_size)
     model = build(cfg.model)
     config = OmegaConf.to_container(cfg, resolve=True)
@@ -117,9 +150,7 @@ def assemble(cfg: DictConfig, job: Job) -> tuple[dict[str, Any], DataModule, Tas
     loggers = build(cfg.logger)(run_dir=job.folder, config=config)
     callbacks = build(cfg.callbacks)(run_dir=job.folder, config=config)
     trainer = build(cfg.trainer)(run_dir=job.folder, loggers=loggers, callbacks=callbacks)
-    OmegaConf.save(OmegaConf.create(config), job.folder / "config.yaml")
-    write_json(job.folder / "record.json", summary.record(data, trainer, job))
-    data.tokenizer.save(job.folder)
+    data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate, trainer.global_rank, trainer.world_size)
     return config, data, task, trainer
 
 
