@@ -75,7 +75,9 @@ def train(cfg: DictConfig, job: Job) -> None:
         seconds = fit(trainer, task, data, status)
         metrics = summary.collect(config, data, task, trainer, seconds)
         write_json(job.folder / "metrics.json", metrics)
-        text = summary.describe(metrics, summary.sample_text(task, data, cfg.seed), prompt, job.folder)
+        text = summary.describe(
+            metrics, summary.sample_text(whole_model(cfg, task, job.folder), data, cfg.seed), prompt, job.folder
+        )
         status.finished(trainer.global_step)
     except KeyboardInterrupt:
         stop(status, "SIGINT", trainer.global_step if trainer else 0, 130)
@@ -152,6 +154,17 @@ def assemble(cfg: DictConfig, job: Job) -> tuple[dict[str, Any], DataModule, Tas
     trainer = build(cfg.trainer)(run_dir=job.folder, loggers=loggers, callbacks=callbacks)
     data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate, trainer.global_rank, trainer.world_size)
     return config, data, task, trainer
+
+
+def whole_model(cfg: DictConfig, task: Task, folder: Path) -> nn.Module:
+    """The trained model; one spread over processes, which none of them can run alone, is read from its checkpoint."""
+    from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
+
+    if not hasattr(task.model, "unshard"):
+        return task.model
+    model = build(cfg.model)
+    load_weights(model, model_weights(read_checkpoint(find_checkpoint(folder, "last"))))
+    return model
 
 
 def check_together(model: nn.Module, objective: Any) -> None:

@@ -38,7 +38,7 @@ def rank() -> int:
     if from_torchrun():
         return int(os.environ["RANK"])
     # Lightning sets all three for the processes that it starts; one alone may be anybody's
-    if all(name in os.environ for name in ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE")):
+    if all(name in os.environ for name in ("LOCAL_RANK", "NODE_RANK", "MASTER_PORT")):
         return int(os.environ["LOCAL_RANK"])
     return 0
 
@@ -93,12 +93,17 @@ def first_here() -> Iterator[None]:
         _shared().set(done, "yes")
 
 
-def end_children(trainer: L.Trainer) -> None:
-    """After an error in process 0: end the processes that Lightning started, which may wait for it forever."""
+def end_children(trainer: L.Trainer, patience: float = 5.0) -> None:
+    """After an error in process 0: end the processes that Lightning started, which may wait for it forever.
+
+    Args:
+        trainer: has started them.
+        patience: seconds that each gets to end by itself.
+    """
     for child in getattr(trainer.strategy.launcher, "procs", ()):
         if child.poll() is None:
             with contextlib.suppress(Exception):
-                child.wait(timeout=5)  # most notice by themselves
+                child.wait(timeout=patience)  # most notice by themselves
         if child.poll() is None:
             child.kill()
 

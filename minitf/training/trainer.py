@@ -100,7 +100,8 @@ def make_trainer(
         )
     except (MisconfigurationException, ValueError) as error:
         raise ConfigError(
-            f"trainer.accelerator ({accelerator!r}) and trainer.strategy ({strategy!r}) cannot be had here: {error}"
+            f"trainer.accelerator ({accelerator!r}), trainer.strategy ({strategy!r}) and trainer.devices ({devices}) "
+            f"cannot be had here: {error}"
         ) from error
 
 
