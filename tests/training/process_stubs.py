@@ -1,19 +1,22 @@
 """Short trainings of real models, by one process or by several: python process_stubs.py FOLDER, once per process."""
 
+import functools
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
-from training_stubs import ADAMW, MUON, fit
+from training_stubs import MUON, fit
 
 from minitf.config import build, compose, set_data_facts
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches
 from minitf.training.objective import CausalLM
+from minitf.training.optim import adamw
 from minitf.training.processes import rank
 from minitf.training.schedule import constant
 from minitf.training.task import Task
 
+ADAMW = functools.partial(adamw, lr=0.003)
 STEPS, ROWS, LENGTH, VOCAB = 8, 8, 12, 50
 # name -> model, optimizer, micro-batches, strategy
 RUNS = {
