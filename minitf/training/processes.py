@@ -141,14 +141,14 @@ class Agreement(Callback):
             return
         record = getattr(trainer.datamodule, "record", {})
         own = {name: record.get(name) for name in ("sha256", "vocab_size", "train_tokens", "val_tokens")}
-        all_of_them: list[Any] = [None] * there
-        distributed.all_gather_object(all_of_them, own)
-        others = [i for i, facts in enumerate(all_of_them) if facts != all_of_them[0]]
-        if others:
-            raise DataError(
-                f"process {others[0]} has other data than process 0: {all_of_them[others[0]]} and {all_of_them[0]}. "
-                "Give every machine the same text (data=python_stdlib is the Python that runs) and the same tokenizer"
-            )
+        facts: list[Any] = [None] * there
+        distributed.all_gather_object(facts, own)
+        for number, other in enumerate(facts):
+            if other != facts[0]:
+                raise DataError(
+                    f"process {number} has other data than process 0: {other}, not {facts[0]}. Give every machine the "
+                    "same text (data=python_stdlib is the Python that runs) and the same tokenizer"
+                )
 
 
 def shard(model: torch.nn.Module, mesh: Any) -> None:

@@ -67,8 +67,8 @@ def assert_same_run(run: Path, one: Path) -> None:
     expected, got = read_metrics(one), read_metrics(run)
     assert [row["step"] for row in got] == [row["step"] for row in expected], "not one row per step"
     for a, b in zip(expected, got, strict=True):
-        for name in {"train/loss", "val/loss"} & set(a):
-            assert b[name] == pytest.approx(a[name], rel=1e-6), (name, a["step"])
+        for name, tolerance in {"train/loss": 1e-6, "val/loss": 1e-6, "train/grad_norm": 1e-4}.items():
+            assert b.get(name) == pytest.approx(a.get(name), rel=tolerance), (name, a["step"])
     load_run(run, "last")
 
 
