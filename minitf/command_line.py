@@ -23,6 +23,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from minitf.config import check, compose, config_dir, config_groups, known_keys
 from minitf.errors import ConfigError, DataError
+from minitf.training.launched import rank
 
 # what a user can cause: told in one message
 MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError)
@@ -151,7 +152,9 @@ class friendly_errors:
             return False
         if os.environ.get("MINITF_TRACE"):
             traceback.print_exception(error)
-        print(f"error: {explain(error, self.name)}", file=sys.stderr)
+        told = explain(error, self.name)
+        if rank() == 0 or told.startswith("process "):  # what all processes of a run find, one of them tells
+            print(f"error: {told}", file=sys.stderr)
         sys.exit(2)
 
 

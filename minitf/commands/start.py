@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from minitf.commands.summary import command, show_path
 from minitf.config import DATA_FACTS, set_data_facts
 from minitf.errors import ConfigError, DataError
+from minitf.training.launched import from_lightning
 
 if TYPE_CHECKING:
     from minitf.command_line import Job
@@ -59,6 +60,8 @@ def resume_arguments(path: str) -> None:
         raise ConfigError(f"there is no run folder {path!r}: give the folder that training printed")
     if not (folder / "config.yaml").is_file():
         raise ConfigError(f"{path} holds no run that was begun (it has no config.yaml): start it again")
+    if from_lightning():
+        return  # the process that started this one has checked all that, and says where to work
     quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\$")
     arguments = [f"hydra.run.dir='{quoted}'"]
     logger = (read_record(folder) or {}).get("choices", {}).get("logger", "")

@@ -13,6 +13,7 @@ from minitf import __version__
 
 if TYPE_CHECKING:
     import lightning as L
+    from torch import nn
 
     from minitf.command_line import Job
     from minitf.data.module import DataModule
@@ -69,7 +70,7 @@ def collect(config: dict[str, Any], data: DataModule, task: Task, n_steps: int, 
     }
 
 
-def sample_text(task: Task, data: DataModule, seed: int) -> str:
+def sample_text(model: nn.Module, data: DataModule, seed: int) -> str:
     """The first characters that the model writes from the start of a document."""
     from minitf.cache import Dynamic
     from minitf.commands.generate import stream
@@ -77,7 +78,7 @@ def sample_text(task: Task, data: DataModule, seed: int) -> str:
 
     text = ""
     pieces = stream(
-        task.model,
+        model,
         data.tokenizer,
         "",
         sampler=Sample(temperature=0.8, top_k=None, top_p=None),

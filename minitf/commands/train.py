@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from omegaconf import DictConfig, OmegaConf
@@ -36,11 +38,17 @@ def main() -> None:
     """Read the command line and train."""
     # threads that wait actively ruin each other on a shared machine; must be said before torch is imported
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    typed = list(sys.argv)
     raw = take_raw(("resume",))
     with friendly_errors("train"):
         if "resume" in raw:
             resume_arguments(raw["resume"])
-    entry("train", lambda cfg, job: train(cfg, job, resume="resume" in raw))
+
+    def work(cfg: DictConfig, job: Job) -> None:
+        sys.argv[:] = typed  # Lightning starts other processes of the run with the same arguments
+        train(cfg, job, resume="resume" in raw)
+
+    entry("train", work)
 
 
 def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
@@ -57,11 +65,16 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
             failed.
         SystemExit: a signal came; the run is saved and marked as interrupted.
     """
+    from minitf.training import processes
     from minitf.training.callbacks import quiet_lightning
     from minitf.training.folder import HeldFolder
+    from minitf.training.launched import rank
     from minitf.training.stop import Interrupted, StopSignals
 
     quiet_lightning()
+    job = replace(job, folder=processes.agree_on_folder(job.folder))
+    if rank() > 0:
+        return follow(cfg, job, resume)
     run = None
     with StopSignals() as stop, HeldFolder(job.folder):
         try:
@@ -109,39 +122,53 @@ class Run:
             Interrupted: a signal came; the caller marks the run.
             Exception: whatever went wrong; the run is marked as failed.
         """
+        from minitf.training import processes
+
         self.status.running(self.step)
         try:
             text = self._work()
-        except Exception as error:
-            self._mark_failed(error)
+        except BaseException as error:
+            if isinstance(error, Exception):
+                self._mark_failed(error)
+            if self.trainer is not None:
+                processes.end_children(self.trainer)
             raise
         self.status.finished(self.step)
         print(text)
 
     def _work(self) -> str:
-        from lightning.fabric.utilities.seed import seed_everything
-
         from minitf.files import write_json
 
-        seed_everything(self.start.cfg.seed, verbose=False)
-        config, data, task = self._assemble()
+        config, data, task = self.assemble()
+        self._write_down(config, data)
         # read before training: the user's own files may change meanwhile
         data.baseline()
         prompt = summary.opening(data)
-        self._fit(task, data)
+        n_params = sum(p.numel() for p in task.model.parameters())
+        origin = f", from step {self.step:,} on" if self.step else ""
+        print(
+            f"training {n_params:,} parameters for {self.trainer.max_steps:,} steps{origin} "
+            f"in {summary.show_path(self.job.folder)}",
+            flush=True,
+        )
+        self.fit(task, data)
         metrics = summary.collect(config, data, task, self.step, self.saver)
         write_json(self.job.folder / "metrics.json", metrics)
-        return summary.describe(metrics, summary.sample_text(task, data, config["seed"]), prompt, self.job.folder)
+        sample = summary.sample_text(self._whole_model(task), data, config["seed"])
+        return summary.describe(metrics, sample, prompt, self.job.folder)
 
-    def _assemble(self) -> tuple[dict[str, Any], DataModule, Task]:
-        """Resolved config, data, model with its task, trainer; the run folder gets config.yaml and the tokenizer."""
-        from minitf.training.metrics import MetricsCsv
+    def assemble(self) -> tuple[dict[str, Any], DataModule, Task]:
+        """Resolved config, data, model with its task; the trainer, too, is made."""
+        from lightning.fabric.utilities.seed import seed_everything
+
+        from minitf.training.processes import first_here
         from minitf.training.saving import RunCheckpoint
         from minitf.training.task import Task
 
         cfg, folder = self.start.cfg, self.job.folder
-        data = build_data(cfg).prepare()
-        data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate)
+        seed_everything(cfg.seed, verbose=False)
+        with first_here():
+            data = build_data(cfg).prepare()
         check_same_data(self.start, data, folder)
         set_data_facts(cfg, vocab_size=data.vocab_size)
         model = build(cfg.model)
@@ -159,16 +186,17 @@ class Run:
         callbacks = build(cfg.callbacks)(run_dir=folder, config=config, stop=self.stop)
         self.trainer = build(cfg.trainer)(run_dir=folder, loggers=loggers, callbacks=callbacks)
         self.saver = next(c for c in self.trainer.callbacks if isinstance(c, RunCheckpoint))
-        for logger in loggers:
-            if isinstance(logger, MetricsCsv):
-                logger.cut(self.start.step)
-        self._write_down(config, data)
+        data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate, self.trainer.global_rank, self.trainer.world_size)
         return config, data, task
 
     def _write_down(self, config: dict[str, Any], data: DataModule) -> None:
         """What a run is: its tokenizer, its record, and last its config, which says that it has been begun."""
         from minitf.files import atomic_file, write_json
+        from minitf.training.metrics import MetricsCsv
 
+        for logger in self.trainer.loggers:
+            if isinstance(logger, MetricsCsv):
+                logger.cut(self.step)
         folder, earlier = self.job.folder, self.start.record
         now = summary.record(data, self.trainer, self.job)
         if earlier is None:
@@ -183,16 +211,20 @@ class Run:
         with atomic_file(folder / "config.yaml") as file:
             file.write(OmegaConf.to_yaml(OmegaConf.create(config)).encode("utf-8"))
 
-    def _fit(self, task: Task, data: DataModule) -> None:
-        n_params = sum(p.numel() for p in task.model.parameters())
-        origin = f", from step {self.step:,} on" if self.step else ""
-        print(
-            f"training {n_params:,} parameters for {self.trainer.max_steps:,} steps{origin} "
-            f"in {summary.show_path(self.job.folder)}",
-            flush=True,
-        )
+    def fit(self, task: Task, data: DataModule) -> None:
+        """Train from where the run stands; a signal waits for the end of the step."""
         with self.stop.deferred():
             self.trainer.fit(task, datamodule=data, ckpt_path=self.start.checkpoint, weights_only=True)
+
+    def _whole_model(self, task: Task) -> nn.Module:
+        """The trained model; one spread over processes, which none of them can run alone, is read from the disk."""
+        from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
+
+        if not hasattr(task.model, "unshard"):
+            return task.model
+        model = build(self.start.cfg.model)
+        load_weights(model, model_weights(read_checkpoint(find_checkpoint(self.job.folder, "last"))))
+        return model
 
     def _mark_failed(self, error: Exception) -> None:
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
@@ -201,6 +233,27 @@ class Run:
         # there may be no room even for that: what is to be told is the first error
         with suppress(OSError):
             self.status.failed(str(error) or type(error).__name__, self.step)
+
+
+def follow(cfg: DictConfig, job: Job, resume: bool) -> None:
+    """The whole run in a process that is not the first of its run: it trains, and writes and says nothing."""
+    from minitf.training.launched import rank
+    from minitf.training.processes import be_quiet
+    from minitf.training.stop import Interrupted, StopSignals
+
+    be_quiet()
+    with StopSignals() as stop:
+        try:
+            start = look(cfg, job, resume) if resume else Start(cfg)
+            if is_finished(start, job.folder):
+                return
+            run = Run(start, job, stop)
+            _, data, task = run.assemble()
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"process {rank()}: {error}") from error
+        # what ends training here ends it in process 0 too, which says so; Lightning kills it if this exit code is not 0
+        with suppress(DataError, Interrupted):
+            run.fit(task, data)
 
 
 def end_interrupted(run: Run | None, wish: Interrupted, job: Job) -> NoReturn:
@@ -221,14 +274,18 @@ def end_interrupted(run: Run | None, wish: Interrupted, job: Job) -> NoReturn:
 
 def rehearse(cfg: DictConfig, job: Job, stop: StopSignals) -> None:
     """Build every part once with a small vocabulary, so that a wrong choice is found before the data is read."""
+    from minitf.training import processes
+
     trial = cfg.copy()
     set_data_facts(trial, vocab_size=2)
     model = build(trial.model)
     check_together(model, build(trial.task))
-    build(trial.schedule)(build(trial.optim)(model), n_steps=trial.trainer.max_steps)
+    optimizer = build(trial.optim)(model)
+    build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
     callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=stop)
-    build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=callbacks)
-    build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate)
+    trainer = build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=callbacks)
+    build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate, 0, trainer.world_size)
+    processes.check_several(trainer, optimizer, bool(job.sweep))
 
 
 def check_together(model: nn.Module, objective: Any) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
@@ -14,6 +15,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from minitf.errors import DataError
 from minitf.training.guard import Diverged, first_gradient_not_finite, first_not_finite
+from minitf.training.processes import first_found, shard
 from minitf.training.throughput import Throughput
 
 Objective = Callable[[nn.Module, dict[str, Any]], tuple[Tensor, dict[str, Tensor]]]
@@ -70,6 +72,11 @@ class Task(L.LightningModule):
         self._step_sums: list[Tensor] = []
         self._loss_sum = torch.zeros(())
         self._val_sums: list[Tensor] = []
+
+    def configure_model(self) -> None:
+        """Spread the model over the processes where the strategy wants that (trainer=fsdp)."""
+        if isinstance(self.trainer.strategy, ModelParallelStrategy) and not hasattr(self.model, "unshard"):
+            shard(self.model, self.device_mesh["data_parallel"])
 
     def configure_optimizers(self) -> dict[str, Any]:
         """Build the optimizer and its schedule, in optimizer steps (Lightning's default is epochs)."""
@@ -130,14 +137,16 @@ class Task(L.LightningModule):
             Diverged: one of them is not finite; Lightning calls this before the optimizer's step, which is not made.
         """
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-        self.grad_norm = get_total_norm([p.grad for p in parameters])
+        self.grad_norm = norm = get_total_norm([p.grad for p in parameters])
+        if hasattr(norm, "full_tensor"):  # of sharded gradients
+            self.grad_norm = norm.full_tensor()
         # float16 training looks for overflowing gradients itself, and leaves out their step
         overflow_is_normal = getattr(self.trainer.precision_plugin, "scaler", None) is not None
         watched = self._loss_sum if overflow_is_normal else self._loss_sum + self.grad_norm
         if not self._everywhere(math.isfinite(watched)):
             raise self._diverged(optimizer)
         if gradient_clip_val:
-            clip_grads_with_norm_(parameters, gradient_clip_val, self.grad_norm)
+            clip_grads_with_norm_(parameters, gradient_clip_val, norm)
         if self._recording:  # the schedule has moved on before on_train_batch_end
             self._lr = optimizer.param_groups[0]["lr"]
 
@@ -165,7 +174,7 @@ class Task(L.LightningModule):
         """Find out where it began, by running the step's forward passes again."""
         step = self.trainer.global_step
         rates = ", ".join(f"{rate:g}" for rate in dict.fromkeys(group["lr"] for group in optimizer.param_groups))
-        if place := first_not_finite(self.model, self._run_step_again):
+        if place := first_found(first_not_finite(self.model, self._run_step_again)):
             where = f"the first output that is not finite is that of {place}"
         elif math.isfinite(self._loss_sum):
             parameter = first_gradient_not_finite(self.model)
@@ -234,9 +243,8 @@ class Task(L.LightningModule):
 
     def _total(self, sums: list[Tensor]) -> list[float]:
         """Add up pairs (nll, n_scored) in float64 over batches and processes."""
-        if not sums:
-            return [0.0, 0.0]
-        total = torch.stack(sums).cpu().double().sum(0)
+        # also without a batch of its own: the other processes wait for this one
+        total = torch.stack(sums).cpu().double().sum(0) if sums else torch.zeros(2, dtype=torch.float64)
         if self.trainer.world_size > 1:
             total = self.trainer.strategy.reduce(total.to(self.device), reduce_op="sum")
         return total.tolist()

@@ -100,8 +100,9 @@ def test_a_used_folder_is_refused(toy):
         ("optim.lr=-1", "lr"),
         ("trainer.precision=bf17", "precision"),
         ("schedule.warmup_steps=-1", "warmup_steps"),
-        ("trainer.devices=2", "several processes are not supported yet"),
+        ("trainer.devices=3", r"batch_size \(4\) .* each of 3 processes"),
         ("trainer.accelerator=banana", "cannot be had here"),
+        ("trainer.strategy=banana", "auto, ddp, fsdp"),
         ("optim.lr=inf", "finite"),
     ],
 )
