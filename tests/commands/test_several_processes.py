@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from runs import TOY, train_here, write_corpus
 
 from minitf.command_line import Job
@@ -14,6 +15,7 @@ from minitf.commands.train import train
 from minitf.config import compose, config_dir
 from minitf.errors import ConfigError
 from minitf.runs import load_run
+from minitf.training.checkpoint import find_checkpoint, read_checkpoint
 from minitf.training.metrics import read_metrics
 
 SCRIPT = config_dir().parent / "scripts" / "train.py"
@@ -101,9 +103,50 @@ def test_a_run_of_two_that_diverges_says_so_once(place):
     done = run_command(place, [], "trainer=ddp", "trainer.clip_norm=null", "optim.lr=1e30")
     assert done.returncode == 2
     assert done.stderr.count("error:") == 1
-    assert "has diverged" in done.stderr
+    assert "loss or gradient is not finite in step 2 (learning rate" in done.stderr
     (run,) = (done.cwd / "runs").iterdir()
     assert json.loads((run / "status.json").read_text())["status"] == "failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", [[], TORCHRUN], ids=["started by Lightning", "torchrun"])
+def test_a_signal_stops_all_processes_at_one_step_and_the_run_goes_on(place, launcher):
+    long = ["trainer=ddp", "trainer.max_steps=200", "model.dropout=0.1", "trainer.val_every=70"]
+    whole = only_run(run_command(place, launcher, *long))
+    cwd = place / f"stopped {launcher[-1:]}"
+    cwd.mkdir()
+    typed = [*EXACT, f"data.source.path={place / 'corpus'}", *long, "callbacks.every_seconds=0", "hydra.run.dir=run"]
+    process = subprocess.Popen(
+        [sys.executable, *launcher, str(SCRIPT), *typed],
+        cwd=cwd,
+        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        encoding="utf-8",
+    )
+    output = []
+    for line in process.stdout:
+        output.append(line)
+        if line.startswith("step 60/"):
+            process.terminate()
+    assert process.wait(60) == (1 if launcher else 143)  # torchrun has a code of its own
+    status = json.loads((cwd / "run" / "status.json").read_text())
+    assert (status["status"], status["reason"]) == ("interrupted", "SIGTERM")
+    assert 60 <= status["step"] < 200
+    assert sum(line.startswith("interrupted by SIGTERM after step") for line in output) == 1
+    again = subprocess.run(
+        [sys.executable, *launcher, str(SCRIPT), "resume=run"],
+        cwd=cwd,
+        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert again.returncode == 0, again.stderr
+    a, b = (read_checkpoint(find_checkpoint(run, "last")) for run in (whole, cwd / "run"))
+    assert a["global_step"] == b["global_step"] == 200
+    assert all(torch.equal(a["state_dict"][name], b["state_dict"][name]) for name in a["state_dict"])
 
 
 @pytest.mark.slow
@@ -117,5 +160,5 @@ def test_a_mistake_under_torchrun_is_told_once_and_leaves_nothing(place):
 def test_a_sweep_of_several_processes_is_refused(tmp_path):
     cfg = compose("train", [*TOY, "trainer=ddp", "data.source.path=does-not-exist"])
     with pytest.raises(ConfigError, match=r"sweep \(-m\).*none of them can have 2.*trainer=ddp seed="):
-        train(cfg, Job(folder=tmp_path, choices={}, overrides=[], sweep=True))
+        train(cfg, Job(folder=tmp_path, choices={}, overrides=[], sweep=tmp_path))
     assert list(tmp_path.iterdir()) == []
