@@ -56,9 +56,13 @@ def resume_arguments(path: str) -> None:
     if {"-m", "--multirun"} & set(typed):
         raise ConfigError("resume=FOLDER goes on with one run; a sweep goes on when its own command is given again")
     folder = Path(path).expanduser().absolute()
+    if path and folder.suffix == ".ckpt" and folder.is_file():
+        folder = folder.parent
     if not path or not folder.is_dir():
         raise ConfigError(f"there is no run folder {path!r}: give the folder that training printed")
     if not (folder / "config.yaml").is_file():
+        if (folder.parent / "config.yaml").is_file():
+            raise ConfigError(f"{path} is a part of a run folder: give resume={show_path(folder.parent)}")
         raise ConfigError(f"{path} holds no run that was begun (it has no config.yaml): start it again")
     if from_lightning():
         return  # the process that started this one has checked all that, and says where to work
@@ -170,15 +174,34 @@ def _stored(folder: Path) -> tuple[Path | None, int, dict[str, Any]]:
     from minitf.runs import check_config
     from minitf.training.checkpoint import FOLDER, checkpoints, find_checkpoint, read_checkpoint
 
-    stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
+    for name in ("config.yaml", "record.json", "tokenizer.json", "metrics.csv"):
+        if not (folder / name).is_file():
+            raise ConfigError(f"{folder} lacks {name}, which every run has: bring it back, or start a new run")
+    stored = _read_config(folder / "config.yaml")
     path, step = None, 0
     if checkpoints(folder / FOLDER, "last"):
         path = find_checkpoint(folder, "last")
         state = read_checkpoint(path)
+        if not state.keys() >= _NEEDED or not isinstance(state["config"], dict):
+            raise ConfigError(
+                f"{path} lacks what a run goes on with ({', '.join(sorted(_NEEDED - state.keys()))}): it comes from "
+                "another version of minitf, or another program"
+            )
         step = state["global_step"]
         _refuse_difference(state["config"], stored, f"{folder / 'config.yaml'} was changed since the run began")
     check_config(stored)
     return path, step, stored
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    try:
+        stored = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+    except Exception as error:  # of several libraries
+        raise ConfigError(f"{path} cannot be read as a config ({str(error).splitlines()[0]})") from error
+    missing = [key for key in ("model", "data", "trainer", "logger", "seed") if key not in stored]
+    if not isinstance(stored, dict) or missing:
+        raise ConfigError(f"{path} is no config of a run; it lacks {', '.join(missing)}")
+    return stored
 
 
 def _refuse_difference(before: dict[str, Any], now: dict[str, Any], what: str) -> None:
@@ -206,4 +229,14 @@ def _names(override: str) -> str:
 
 
 _MISSING = "missing"
+_NEEDED = {
+    "config",
+    "global_step",
+    "state_dict",
+    "optimizer_states",
+    "lr_schedulers",
+    "loops",
+    "callbacks",
+    "throughput",
+}
 _WAYS = f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else"

@@ -161,6 +161,7 @@ class Run:
         """Resolved config, data, model with its task; the trainer, too, is made."""
         from lightning.fabric.utilities.seed import seed_everything
 
+        from minitf.training.checkpoint import load_weights, model_weights, read_checkpoint
         from minitf.training.processes import first_here
         from minitf.training.saving import RunCheckpoint
         from minitf.training.task import Task
@@ -172,6 +173,9 @@ class Run:
         check_same_data(self.start, data, folder)
         set_data_facts(cfg, vocab_size=data.vocab_size)
         model = build(cfg.model)
+        if self.start.checkpoint:
+            # here, for its message: Lightning loads it again, with everything else
+            load_weights(model, model_weights(read_checkpoint(self.start.checkpoint)))
         config = OmegaConf.to_container(cfg, resolve=True)
         task = Task(
             model,

@@ -78,13 +78,13 @@ class MetricsCsv(Logger):
 
     @rank_zero_only
     def cut(self, step: int) -> None:
-        """Drop the rows beyond `step`: a run that goes on from there makes them again.
+        """Drop the rows beyond `step`: a run that goes on from there makes them again. Begin the file if need be.
 
         Args:
             step: the last step to keep.
         """
-        if self.path.exists():
-            self._rewrite([row for row in read_metrics(self.path) if row["step"] <= step])
+        rows = read_metrics(self.path) if self.path.exists() else []
+        self._rewrite([row for row in rows if row["step"] <= step])
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

@@ -201,6 +201,40 @@ def test_a_config_that_was_edited_is_refused(stopped):
         train_here(stopped, [], resume=True)
 
 
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda run: (run / "metrics.csv").unlink(), "lacks metrics.csv, which every run has"),
+        (lambda run: (run / "record.json").unlink(), "lacks record.json"),
+        (lambda run: (run / "config.yaml").write_text("a: [1"), "config.yaml cannot be read as a config"),
+        (lambda run: (run / "config.yaml").write_text("a: 1"), "is no config of a run; it lacks model, data"),
+        (lambda run: cut(find_checkpoint(run, "last")), "cannot be read as a checkpoint"),
+        (lambda run: change(run, lambda state: state.pop("loops")), r"lacks what a run goes on with \(loops\)"),
+        (lambda run: change(run, widen), r"do not fit the model.*\n.*shape of .*\(300, 33\) stored, \(300, 32\)"),
+    ],
+)
+def test_a_damaged_run_is_refused(stopped, damage, message):
+    damage(stopped)
+    with pytest.raises(ConfigError, match=message):
+        train_here(stopped, [], resume=True)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-1000])
+
+
+def change(run, edit):
+    path = find_checkpoint(run, "last")
+    state = read_checkpoint(path)
+    edit(state)
+    torch.save(state, path)
+
+
+def widen(state):
+    name = "model.head.weight"
+    state["state_dict"][name] = torch.zeros(300, 33)
+
+
 def test_other_text_is_refused(stopped, here, tmp_path_factory):
     other = write_corpus(tmp_path_factory.mktemp("other") / "corpus")
     (other / "000.txt").write_text("something else\n" * 30)
