@@ -5,9 +5,9 @@ Nothing here imports torch at module level: help and refusals must answer at onc
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+import shlex
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,13 +17,15 @@ from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from minitf.config import check, compose, config_dir, config_groups, known_keys
+from minitf.config import check, choices, compose, config_dir, config_groups, one_option
 from minitf.errors import ConfigError, DataError
+from minitf.kinds import known_keys, nearest
 
 
 @dataclass
@@ -132,7 +134,7 @@ class friendly_errors:
 
 
 def explain(error: BaseException, name: str) -> str:
-    """The message of an error, with the nearest known name where a key is unknown."""
+    """The message of an error, in minitf's own words where Hydra's would not help."""
     text = str(error).strip()
     if isinstance(error, ConfigError | DataError):
         return text
@@ -141,22 +143,109 @@ def explain(error: BaseException, name: str) -> str:
     while error.__cause__ is not None and not text:
         error = error.__cause__
         text = str(error)
-    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
-    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your config"):
+    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name) or _unreadable(arg))]
+    if hints and not text.startswith("In '"):
+        return "\n".join(hints)
+    if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
+        options = option[3].split("\nConfig search path")[0].split()
+        return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+    if primary := re.search(r"Cannot find primary config '(.+)'\.", text):
+        return f"there is no config {primary[1]!r}: leave --config-name away, {_program()} reads {name!r} by itself"
+    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your", "\nSee https:"):
         text = text.split(noise)[0]
-    return "\n".join([re.sub(r"\n\s*", "\n  ", text.strip()), *hints])
+    return re.sub(r"\n\s*", "\n  ", text.strip())
+
+
+def _program() -> str:
+    return Path(sys.argv[0]).name
+
+
+def _unreadable(arg: str) -> str | None:
+    """What is wrong with an argument that Hydra cannot read as key=value."""
+    if arg.startswith("-"):
+        return None
+    key, equals, value = arg.partition("=")
+    if not equals and not arg.startswith("~"):
+        return f"{arg!r} is neither key=value nor group=option"
+    quoted = shlex.quote(f'{key}="{value}"')
+    try:
+        parsed = OverridesParser.create().parse_override(arg)
+    except HydraException:
+        return f"the value of {arg!r} cannot be read as it is: if it is a text, quote it, {quoted}"
+    if parsed.is_sweep_override() and not {"-m", "--multirun"} & set(sys.argv):
+        return f"{arg!r} holds several values: to try each put -m first; as one text quote it, {quoted}"
+    return None
 
 
 def _nearest_for(arg: str, name: str) -> str | None:
-    key = arg.lstrip("+~").split("=", 1)[0].split("@")[0]
-    if "=" not in arg or arg.startswith("-"):
+    """What is wrong with the key of an argument."""
+    typed = arg.partition("=")[0]
+    key = typed.lstrip("+~").split("@")[0]
+    if not _is_override(arg):
         return None
+    if key.startswith("hydra"):
+        return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
+    groups = config_groups()
     try:
-        base = compose(name, [a for a in sys.argv[1:] if a.split("=")[0] in config_groups()])
+        own = choices(name, [a for a in sys.argv[1:] if a.partition("=")[0] in groups])
     except HydraException:
-        base = compose(name)
-    known = {*known_keys(base), *config_groups()}
-    if key in known:
-        return None
-    near = difflib.get_close_matches(key, sorted(known), n=3, cutoff=0.5)
-    return f"'{key}' is no key or group of '{name}'" + (f"; nearest: {', '.join(near)}" if near else "")
+        own = choices(name)
+    if key in groups:
+        if _is_no_option(arg):
+            return f"{one_option(key)}; got {arg}"
+        if key in own or typed.startswith("+"):
+            return None
+        return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
+    known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items()])), *own}
+    return None if key in known else f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
+
+
+def _nearest_of_hydra(key: str, name: str) -> str | None:
+    known = [f"hydra.{k}" for k in known_keys(compose(name, return_hydra_config=True).hydra)]
+    return None if key in known or "/" in key else f"{key!r} is no key of Hydra's{nearest(key, known)}"
+
+
+# Hydra's own; the second ones take a value
+FLAGS = "--help --hydra-help --version --resolve --run --multirun --shell-completion -h -r -m -sc".split()
+VALUED = "--cfg --package --config-path --config-name --config-dir --experimental-rerun --info -c -p -cp -cn -cd -i".split()
+
+
+def check_typed(arguments: Sequence[str]) -> None:
+    """Refuse what Hydra answers with its usage or with a stack trace, before it sees it.
+
+    Args:
+        arguments: the command line behind the program.
+
+    Raises:
+        ConfigError: an unknown flag, one that stands between overrides, or null as the option of a group.
+    """
+    groups = config_groups()
+    settings = [i for i, arg in enumerate(arguments) if _is_override(arg)]
+    for i, arg in enumerate(arguments):
+        if arg.startswith("-"):
+            _check_flag(arg)
+            if settings and settings[0] < i < settings[-1]:
+                in_order = shlex.join([arg, *arguments[:i], *arguments[i + 1 :]])
+                raise ConfigError(f"flags stand before the settings: {_program()} {in_order}")
+        elif (group := arg.lstrip("+").partition("=")[0]) in groups and _is_no_option(arg):
+            raise ConfigError(f"{one_option(group)}; got {arg}")
+
+
+def _check_flag(arg: str) -> None:
+    flag, equals, _ = arg.partition("=")
+    known = VALUED if equals else [*FLAGS, *VALUED]
+    if flag in known or (flag.startswith("--") and any(name.startswith(flag) for name in known)):
+        return
+    if equals:
+        raise ConfigError(f"{arg} is no flag; settings are typed without dashes: {arg.lstrip('-')}")
+    raise ConfigError(f"{arg} is no flag{nearest(flag, known)}; {_program()} --help shows them")
+
+
+def _is_override(arg: str) -> bool:
+    return not arg.startswith("-") and ("=" in arg or arg.startswith("~"))
+
+
+def _is_no_option(arg: str) -> bool:
+    """Whether a group was given null, nothing, a list or keys instead of one option."""
+    option = arg.partition("=")[2]
+    return not arg.startswith("~") and (option in ("", "null") or option[0] in "[{")

@@ -23,8 +23,9 @@ MAY_IMPORT = {
     "generation": CORE | {"blocks", "models", "generation"},
     "data": BASE | {"positions", "data"},
     "training": CORE | {"blocks", "models", "training"},
-    "config": BASE,
-    "command_line": BASE | {"config"},
+    "kinds": BASE,
+    "config": BASE | {"kinds"},
+    "command_line": BASE | {"config", "kinds"},
     "runs": BASE | {"config", "data", "training"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "commands": CORE
@@ -71,11 +72,11 @@ def test_only_two_files_import_hydra():
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if part_of(p) in {"commands", "command_line", "config", "errors", "__init__"}]
+    "path", [p for p in FILES if part_of(p) in {"commands", "command_line", "config", "kinds", "errors", "__init__"}]
 )
 def test_commands_import_nothing_heavy_at_module_level(path):
     heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
-    light_parts = {"errors", "config", "command_line", "commands", "__version__"}
+    light_parts = {"errors", "config", "kinds", "command_line", "commands", "__version__"}
     for name in imports(path, top_level_only=True):
         assert name.split(".")[0] not in heavy
         if name.startswith("minitf."):

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from minitf.blocks.checks import check_above
 from minitf.errors import ConfigError
 from minitf.positions import offset
 
@@ -95,8 +96,7 @@ class Rope(Position):
         super().__init__(d_model=d_model, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=causal)
         if d_head % 2:
             raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
-        if not 1 < base < float("inf"):
-            raise ConfigError(f"rope base must be larger than 1, got {base}")
+        check_above(1, "10000 is usual", **{"rope base": base})
         self.base = base
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
