@@ -207,7 +207,9 @@ def _nearest_of_hydra(key: str, name: str) -> str | None:
 
 # Hydra's own; the second ones take a value
 FLAGS = "--help --hydra-help --version --resolve --run --multirun --shell-completion -h -r -m -sc".split()
-VALUED = "--cfg --package --config-path --config-name --config-dir --experimental-rerun --info -c -p -cp -cn -cd -i".split()
+VALUED = (
+    "--cfg --package --config-path --config-name --config-dir --experimental-rerun --info -c -p -cp -cn -cd -i".split()
+)
 
 
 def check_typed(arguments: Sequence[str]) -> None:

@@ -61,7 +61,9 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
     for override in parsed:
         if override.package is not None:
             typed, group = override.input_line, override.key_or_group
-            raise ConfigError(f"{typed} puts an option where nothing reads it: {group}=... chooses one in its own place")
+            raise ConfigError(
+                f"{typed} puts an option where nothing reads it: {group}=... chooses one in its own place"
+            )
     typed = {override.key_or_group for override in parsed}
     added = [o.input_line for o in parsed if o.is_add() and o.key_or_group in groups]
     for key, message in problems(_base(name, overrides), cfg, name, groups):

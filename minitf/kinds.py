@@ -29,7 +29,7 @@ def known_keys(cfg: DictConfig) -> list[str]:
 
 
 def nearest(key: str, known: Collection[str]) -> str:
-    """"; nearest: a, b, c", or nothing where no known key is like `key`."""
+    """ "; nearest: a, b, c", or nothing where no known key is like `key`."""
     near = difflib.get_close_matches(key, sorted(known), n=3, cutoff=0.5)
     return f"; nearest: {', '.join(near)}" if near else ""
 
@@ -71,7 +71,9 @@ def _wrong(key: str, base: DictConfig, cfg: DictConfig, raw: Any, groups: Collec
     """Why the value of `cfg` at `key`, which differs from that of `base`, cannot stand there."""
     facts = [f"data.{fact}" for fact in DATA_FACTS]
     if key in facts or raw in [f"${{{fact}}}" for fact in facts]:
-        return f"{key} is counted once the data is prepared and cannot be set; data.tokenizer.vocab_size sets that of bpe"
+        return (
+            f"{key} is counted once the data is prepared and cannot be set; data.tokenizer.vocab_size sets that of bpe"
+        )
     if OmegaConf.is_missing(base, key):
         return None
     return _wrong_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key), groups)
@@ -87,7 +89,9 @@ def _wrong_kind(key: str, default: Any, value: Any, groups: Collection[str]) -> 
         if isinstance(value, DictConfig):
             return None
         group = key.replace(".", "/")
-        way = f"{group}={value} chooses an option" if group in groups else f"change its keys: {', '.join(_own(default))}"
+        way = (
+            f"{group}={value} chooses an option" if group in groups else f"change its keys: {', '.join(_own(default))}"
+        )
         return f"{key} is a part with keys of its own, not a value such as {value!r}: {way}"
     if isinstance(value, DictConfig):
         return f"{key} is one value, not a part with keys such as {', '.join(_own(value))}"

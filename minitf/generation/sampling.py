@@ -36,7 +36,9 @@ class Sample:
         if not 0 <= temperature < float("inf"):
             raise ConfigError(f"sampler.temperature must be 0 (greedy) or a positive number, got {temperature}")
         if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
-            raise ConfigError(f"sampler.top_k must be a whole number of at least 1, or null for no limit, got {top_k!r}")
+            raise ConfigError(
+                f"sampler.top_k must be a whole number of at least 1, or null for no limit, got {top_k!r}"
+            )
         if top_p is not None and not (isinstance(top_p, int | float) and 0 < top_p <= 1):
             raise ConfigError(f"sampler.top_p must lie above 0 and up to 1, or be null for no limit, got {top_p!r}")
         self.temperature = temperature
