@@ -10,8 +10,8 @@ import re
 import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -197,7 +197,19 @@ def _nearest_for(arg: str, name: str) -> str | None:
             return None
         return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
     known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items()])), *own}
-    return None if key in known else f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
+    return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
+
+
+def _unknown(key: str, name: str, known: Collection[str]) -> str:
+    return f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
+
+
+def _keys_inside(arg: str, key: str) -> list[str]:
+    """The keys that a value like {a:1} names."""
+    with suppress(HydraException):
+        value = OverridesParser.create().parse_override(arg).value()
+        return [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else []
+    return []
 
 
 def _nearest_of_hydra(key: str, name: str) -> str | None:

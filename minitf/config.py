@@ -165,7 +165,7 @@ def _reason(node: DictConfig | dict, error: InstantiationException) -> Exception
             "check its spelling, or leave it out"
         )
     if any("allocate memory" in str(cause) or isinstance(cause, MemoryError) for cause in chain):
-        return ConfigError(f"{node.get('_target_')} does not fit into memory: choose smaller sizes ({chain[-1]})")
+        return ConfigError(f"{node.get('_target_')} does not fit into memory: choose smaller sizes")
     return error
 
 

@@ -53,7 +53,9 @@ def problems(base: DictConfig, cfg: DictConfig, name: str, groups: Collection[st
         if last not in holder:
             instead = f", or give {key}=null" if last in NULLABLE else ""
             yield key, f"~{key} takes out what is needed: leave it away{instead}"
-        elif _at(values, key) != _at(typed, key) and (message := _wrong(key, base, cfg, _at(values, key), groups)):
+        elif repr(_at(values, key)) != repr(_at(typed, key)) and (
+            message := _wrong(key, base, cfg, _at(values, key), groups)
+        ):
             yield key, message
     there = set(known)
     for key in known_keys(cfg):
@@ -98,7 +100,7 @@ def _wrong_kind(key: str, default: Any, value: Any, groups: Collection[str]) -> 
     kind = _expected(default, value)
     if kind is None:
         return None
-    example = "" if default is None else f" such as {_shown(default)}"
+    example = "" if default is None or isinstance(default, bool) else f" such as {_shown(default)}"
     return f"{key} must be {kind}{example}, got {_shown(value)}"
 
 
@@ -109,17 +111,15 @@ def _expected(default: Any, value: Any) -> str | None:
             return "a list"
         numbers = all(_is_number(item) for item in default) and not all(_is_number(item) for item in value)
         return "a list of numbers" if numbers else None
-    if isinstance(value, ListConfig):
-        return "one value, not a list,"
     if isinstance(default, bool):
-        return None if isinstance(value, bool) else "true or false,"
+        return None if isinstance(value, bool) else "true or false"
     if isinstance(default, int):
         return None if isinstance(value, int) and not isinstance(value, bool) else "a whole number"
     if isinstance(default, float):
         return None if _is_number(value) else "a number"
     if isinstance(default, str) and isinstance(value, bool):
         return "a text"
-    return None
+    return "one value, no list" if isinstance(value, ListConfig) else None
 
 
 def _is_number(value: Any) -> bool:

@@ -37,18 +37,18 @@ def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def check_memory(n_params: int, sizes: str) -> None:
+def check_memory(n_params: int, what: str) -> None:
     """Raise ConfigError if so many parameters in float32 are more than this machine's memory.
 
     Args:
         n_params: number of parameters.
-        sizes: what they come from, for the message.
+        what: what they belong to, for the message.
     """
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return  # Windows: the allocation itself will say so
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if 4 * n_params > memory:
         raise ConfigError(
-            f"a model with {sizes} has {n_params:,} parameters, {4 * n_params / 1e9:,.0f} GB, and this machine "
+            f"{what} has {n_params:,} parameters, which take {4 * n_params / 1e9:,.0f} GB; this machine has "
             f"{memory / 1e9:,.0f} GB of memory: choose smaller sizes"
         )

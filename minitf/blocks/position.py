@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from minitf.blocks.checks import check_above
+from minitf.blocks.checks import check_above, check_memory
 from minitf.errors import ConfigError
 from minitf.positions import offset
 
@@ -60,6 +60,7 @@ class Learned(Position):
 
     def __init__(self, *, d_model: int, d_head: int, n_heads: int, max_len: int, causal: bool) -> None:
         super().__init__(d_model=d_model, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=causal)
+        check_memory(max_len * d_model, f"a learned position table for data.seq_len={max_len}")
         self.table = nn.Embedding(max_len, d_model)
         self.limit = max_len
 

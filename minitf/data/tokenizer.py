@@ -156,8 +156,8 @@ class BPETokenizer(BaseTokenizer):
     def __init__(self, vocab_size: int = 2048) -> None:
         if not isinstance(vocab_size, int) or not 257 <= vocab_size <= MAX_BPE:
             raise ConfigError(
-                f"data.tokenizer.vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number from 257 (256 bytes "
-                f"and bos) to {MAX_BPE}. 2048 suits small models; data/tokenizer=char counts for itself."
+                f"data.tokenizer.vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number from 257 (256 "
+                f"bytes and bos) to {MAX_BPE}. 2048 suits small models; data/tokenizer=char counts for itself."
             )
         self._wanted = vocab_size
         self.vocab_size = vocab_size
