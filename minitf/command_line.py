@@ -26,6 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 from minitf.config import check, choices, compose, config_dir, config_groups, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
+from minitf.typed import is_no_option, is_override, program
 
 
 @dataclass
@@ -150,14 +151,10 @@ def explain(error: BaseException, name: str) -> str:
         options = option[3].split("\nConfig search path")[0].split()
         return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
     if primary := re.search(r"Cannot find primary config '(.+)'\.", text):
-        return f"there is no config {primary[1]!r}: leave --config-name away, {_program()} reads {name!r} by itself"
+        return f"there is no config {primary[1]!r}: leave --config-name away, {program()} reads {name!r} by itself"
     for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your", "\nSee https:"):
         text = text.split(noise)[0]
     return re.sub(r"\n\s*", "\n  ", text.strip())
-
-
-def _program() -> str:
-    return Path(sys.argv[0]).name
 
 
 def _unreadable(arg: str) -> str | None:
@@ -181,7 +178,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
     """What is wrong with the key of an argument."""
     typed = arg.partition("=")[0]
     key = typed.lstrip("+~").split("@")[0]
-    if not _is_override(arg):
+    if not is_override(arg):
         return None
     if key.startswith("hydra"):
         return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
@@ -191,7 +188,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
     except HydraException:
         own = choices(name)
     if key in groups:
-        if _is_no_option(arg):
+        if is_no_option(arg):
             return f"{one_option(key)}; got {arg}"
         if key in own or typed.startswith("+"):
             return None
@@ -215,51 +212,3 @@ def _keys_inside(arg: str, key: str) -> list[str]:
 def _nearest_of_hydra(key: str, name: str) -> str | None:
     known = [f"hydra.{k}" for k in known_keys(compose(name, return_hydra_config=True).hydra)]
     return None if key in known or "/" in key else f"{key!r} is no key of Hydra's{nearest(key, known)}"
-
-
-# Hydra's own; the second ones take a value
-FLAGS = "--help --hydra-help --version --resolve --run --multirun --shell-completion -h -r -m -sc".split()
-VALUED = (
-    "--cfg --package --config-path --config-name --config-dir --experimental-rerun --info -c -p -cp -cn -cd -i".split()
-)
-
-
-def check_typed(arguments: Sequence[str]) -> None:
-    """Refuse what Hydra answers with its usage or with a stack trace, before it sees it.
-
-    Args:
-        arguments: the command line behind the program.
-
-    Raises:
-        ConfigError: an unknown flag, one that stands between overrides, or null as the option of a group.
-    """
-    groups = config_groups()
-    settings = [i for i, arg in enumerate(arguments) if _is_override(arg)]
-    for i, arg in enumerate(arguments):
-        if arg.startswith("-"):
-            _check_flag(arg)
-            if settings and settings[0] < i < settings[-1]:
-                in_order = shlex.join([arg, *arguments[:i], *arguments[i + 1 :]])
-                raise ConfigError(f"flags stand before the settings: {_program()} {in_order}")
-        elif (group := arg.lstrip("+").partition("=")[0]) in groups and _is_no_option(arg):
-            raise ConfigError(f"{one_option(group)}; got {arg}")
-
-
-def _check_flag(arg: str) -> None:
-    flag, equals, _ = arg.partition("=")
-    known = VALUED if equals else [*FLAGS, *VALUED]
-    if flag in known or (flag.startswith("--") and any(name.startswith(flag) for name in known)):
-        return
-    if equals:
-        raise ConfigError(f"{arg} is no flag; settings are typed without dashes: {arg.lstrip('-')}")
-    raise ConfigError(f"{arg} is no flag{nearest(flag, known)}; {_program()} --help shows them")
-
-
-def _is_override(arg: str) -> bool:
-    return not arg.startswith("-") and ("=" in arg or arg.startswith("~"))
-
-
-def _is_no_option(arg: str) -> bool:
-    """Whether a group was given null, nothing, a list or keys instead of one option."""
-    option = arg.partition("=")[2]
-    return not arg.startswith("~") and (option in ("", "null") or option[0] in "[{")

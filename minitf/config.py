@@ -15,9 +15,10 @@ from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import DATA_FACTS, problems
@@ -88,8 +89,11 @@ def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
 
 def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
     """The option chosen in each group, for example {"model": "gpt_tiny"}; None where it is not a single one."""
-    full = compose(name, overrides, return_hydra_config=True)
-    return {group: option for group, option in full.hydra.runtime.choices.items() if not group.startswith("hydra/")}
+    return _choices(compose(name, overrides, return_hydra_config=True).hydra)
+
+
+def _choices(own: DictConfig) -> dict[str, str | None]:
+    return {group: option for group, option in own.runtime.choices.items() if not group.startswith("hydra/")}
 
 
 def _base(name: str, overrides: Sequence[str]) -> DictConfig:
@@ -97,16 +101,21 @@ def _base(name: str, overrides: Sequence[str]) -> DictConfig:
 
     An option can bring groups of its own, so the choices are found level by level.
     """
-    wanted = choices(name, overrides)
+    # inside of a command Hydra has composed them already
+    now = HydraConfig.get() if HydraConfig.initialized() else None
+    same = now is not None and now.job.config_name == name and list(now.overrides.task) == list(overrides)
+    wanted = _choices(now) if same else choices(name, overrides)
     chosen: dict[str, str] = {}
     while True:
-        typed = [f"{group}={option}" for group, option in chosen.items()]
-        own = choices(name, typed)
+        base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
+        own = _choices(base.hydra)
         if odd := [group for group in own if not isinstance(wanted.get(group), str)]:
             raise ConfigError(one_option(odd[0]))
         new = {group: wanted[group] for group, option in own.items() if wanted[group] != option}
         if not new:
-            return compose(name, typed)
+            with open_dict(base):
+                del base["hydra"]
+            return base
         chosen |= new
 
 

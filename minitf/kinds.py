@@ -50,12 +50,13 @@ def problems(base: DictConfig, cfg: DictConfig, name: str, groups: Collection[st
         holder = OmegaConf.select(cfg, place) if place else cfg
         if not isinstance(holder, DictConfig):
             continue  # the part above was reported, or may be null
-        if last not in holder:
+        if last not in list(holder):  # `in` would say no to ???, too
             instead = f", or give {key}=null" if last in NULLABLE else ""
             yield key, f"~{key} takes out what is needed: leave it away{instead}"
-        elif repr(_at(values, key)) != repr(_at(typed, key)) and (
-            message := _wrong(key, base, cfg, _at(values, key), groups)
-        ):
+            continue
+        raw = _at(values, key)
+        # 1 == True == 1.0, but they are not the same to type
+        if repr(raw) != repr(_at(typed, key)) and (message := _wrong(key, base, cfg, raw, groups)):
             yield key, message
     there = set(known)
     for key in known_keys(cfg):
@@ -74,7 +75,7 @@ def _wrong(key: str, base: DictConfig, cfg: DictConfig, raw: Any, groups: Collec
     facts = [f"data.{fact}" for fact in DATA_FACTS]
     if key in facts or raw in [f"${{{fact}}}" for fact in facts]:
         return (
-            f"{key} is counted once the data is prepared and cannot be set; data.tokenizer.vocab_size sets that of bpe"
+            f"{key} cannot be set: it is counted in the prepared data; data.tokenizer.vocab_size is the choice for bpe"
         )
     if OmegaConf.is_missing(base, key):
         return None

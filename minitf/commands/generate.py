@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from minitf.command_line import Job, check_typed, entry, friendly_errors, take_raw
+from minitf.command_line import Job, entry, friendly_errors, take_raw
 from minitf.config import build
 from minitf.errors import ConfigError, DataError
+from minitf.typed import check_typed
 
 if TYPE_CHECKING:
     from torch import nn

@@ -60,9 +60,8 @@ class Decoder(nn.Module):
         check_probability("dropout", dropout)
         self.n_layers = n_layers
         self.sees_future = mask.sees_future
-        check_memory(
-            d_model * (vocab_size + 4 * d_model * n_layers), f"a model of d_model={d_model}, n_layers={n_layers}"
-        )
+        n_params = d_model * (vocab_size + 4 * d_model * n_layers)  # about; never too many
+        check_memory(n_params, f"a model of d_model={d_model}, n_layers={n_layers}")
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(
