@@ -193,7 +193,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
         if key in own or typed.startswith("+"):
             return None
         return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
-    known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items()])), *own}
+    known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items() if option])), *own}
     return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
 
 

@@ -18,7 +18,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import DATA_FACTS, problems
@@ -96,6 +96,10 @@ def _choices(own: DictConfig) -> dict[str, str | None]:
     return {group: option for group, option in own.runtime.choices.items() if not group.startswith("hydra/")}
 
 
+def _raw(typed: ListConfig) -> list[str]:
+    return OmegaConf.to_container(typed, resolve=False)
+
+
 def _base(name: str, overrides: Sequence[str]) -> DictConfig:
     """The config with the chosen options only: what an experiment or `+` added is not in it.
 
@@ -103,7 +107,7 @@ def _base(name: str, overrides: Sequence[str]) -> DictConfig:
     """
     # inside of a command Hydra has composed them already
     now = HydraConfig.get() if HydraConfig.initialized() else None
-    same = now is not None and now.job.config_name == name and list(now.overrides.task) == list(overrides)
+    same = now is not None and now.job.config_name == name and _raw(now.overrides.task) == list(overrides)
     wanted = _choices(now) if same else choices(name, overrides)
     chosen: dict[str, str] = {}
     while True:

@@ -122,7 +122,7 @@ def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
 
 def check_run(path: Path) -> None:
     """Refuse what lies inside a run folder, before anything heavy is imported; `load_run` looks at the rest."""
-    for folder in path.absolute().parents:
+    for folder in path.parents:
         if (folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir():
             raise ConfigError(
                 f"{path} lies inside a run; name the run's folder, run={shlex.quote(str(folder))}. checkpoint=best or "
