@@ -74,7 +74,7 @@ def _wrong(key: str, base: DictConfig, cfg: DictConfig, raw: Any, groups: Collec
     """Why the value of `cfg` at `key`, which differs from that of `base`, cannot stand there."""
     facts = [f"data.{fact}" for fact in DATA_FACTS]
     if key in facts or raw in [f"${{{fact}}}" for fact in facts]:
-        return f"{key} cannot be set: it is counted in the prepared data; data.tokenizer.vocab_size chooses that of bpe"
+        return f"{key} cannot be set, it is counted in the data: data.tokenizer.vocab_size chooses that of bpe"
     if OmegaConf.is_missing(base, key):
         return None
     return _wrong_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key), groups)

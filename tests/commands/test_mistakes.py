@@ -296,7 +296,8 @@ def mistaken(place, monkeypatch):
     monkeypatch.setenv("MINITF_CACHE", str(place / "cache"))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.delenv("MINITF_TRACE", raising=False)
-    monkeypatch.setattr("minitf.config.compose", _compose_once)
+    for module in ("config", "command_line"):
+        monkeypatch.setattr(f"minitf.{module}.compose", _compose_once)
     before = dict(os.environ)
     GlobalHydra.instance().clear()
     yield run
