@@ -80,7 +80,7 @@ def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
     if not 0 <= cfg.get("seed", 0) <= MAX_SEED:
         raise ConfigError(f"seed ({cfg.seed}) must be a whole number from 0 to {MAX_SEED}")
     # the usual warm-up may be longer than a short trial; one that was asked for must fit
-    if "schedule.warmup_steps" in typed and cfg.schedule.warmup_steps > cfg.trainer.max_steps:
+    if "schedule.warmup_steps" in typed and 0 < cfg.trainer.max_steps < cfg.schedule.warmup_steps:
         raise ConfigError(
             f"schedule.warmup_steps ({cfg.schedule.warmup_steps}) is longer than the run, trainer.max_steps "
             f"({cfg.trainer.max_steps}): the rate would never reach its peak. Shorten the warm-up or lengthen the run"
