@@ -11,7 +11,7 @@ import shlex
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,11 @@ from omegaconf.errors import OmegaConfBaseException
 from minitf.config import check, choices, compose, config_dir, config_groups, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
+from minitf.training.launched import rank
 from minitf.typed import is_no_option, is_override, program
+
+# what a user can cause: told in one message
+MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError)
 
 
 @dataclass
@@ -37,22 +41,26 @@ class Job:
         folder: where this job may write.
         choices: option chosen in each group, for example {"model": "gpt_tiny"}.
         overrides: what was typed.
-        sweep: one of several jobs started by -m.
+        sweep: folder of the sweep that this is a job of; None: no sweep.
     """
 
     folder: Path
     choices: dict[str, str]
     overrides: list[str]
-    sweep: bool
+    sweep: Path | None
 
 
 def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     """Run `work` as a command with the config `name`: Hydra's command line, checks, one message for a mistake.
 
+    A job of a sweep that fails does not end the others; it is named at the end, and the exit code is 1.
+
     Args:
         name: a file of the config folder, without ending.
         work: gets the checked config and the job.
     """
+    jobs: list[Job] = []
+    failures: list[str] = []
 
     def task(cfg: DictConfig) -> None:
         hydra_cfg = HydraConfig.get()
@@ -60,18 +68,21 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
             folder=Path(hydra_cfg.runtime.output_dir),
             choices=dict(hydra_cfg.runtime.choices),
             overrides=list(hydra_cfg.overrides.task),
-            sweep=hydra_cfg.mode == RunMode.MULTIRUN,
+            sweep=Path(hydra_cfg.sweep.dir).absolute() if hydra_cfg.mode == RunMode.MULTIRUN else None,
         )
+        jobs.append(job)
         # paths count from where the command was started, also with hydra.job.chdir=true
         os.chdir(hydra_cfg.runtime.cwd)
-        # a failed job of a sweep must not end the others: there the message comes at the end
-        with nullcontext() if job.sweep else friendly_errors(name):
+        # here, because Hydra would add lines of its own
+        with friendly_errors(name):
             try:
                 check(cfg, name, job.overrides)
                 work(cfg, job)
-            except Exception:
+            except Exception as error:
                 _remove_if_empty(job.folder)
-                raise
+                if not job.sweep:
+                    raise
+                failures.append(f"{job.folder}: {_told(error, name)}")
 
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
     sys.stdout.reconfigure(encoding="utf-8", errors="replace")
@@ -80,6 +91,18 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
     with friendly_errors(name):
         command()
+    if failures:
+        print(f"error: {len(failures)} of {len(jobs)} jobs failed:", *failures, sep="\n  ", file=sys.stderr)
+        sys.exit(1)
+
+
+def _told(error: Exception, name: str) -> str:
+    """Tell at once what went wrong in a job of a sweep; a fault of minitf with its trace. Returns the first line."""
+    text = explain(error, name) if isinstance(error, MISTAKES) else f"{type(error).__name__}: {error}"
+    if not isinstance(error, MISTAKES) or os.environ.get("MINITF_TRACE"):
+        traceback.print_exception(error)
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    return text.split("\n")[0]
 
 
 def _remove_if_empty(folder: Path) -> None:
@@ -126,11 +149,16 @@ class friendly_errors:
             # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
-        if not isinstance(error, ConfigError | DataError | HydraException | OmegaConfBaseException | OSError):
+        if isinstance(error, KeyboardInterrupt):
+            print("\ninterrupted by SIGINT", file=sys.stderr)
+            sys.exit(130)
+        if not isinstance(error, MISTAKES):
             return False
         if os.environ.get("MINITF_TRACE"):
             traceback.print_exception(error)
-        print(f"error: {explain(error, self.name)}", file=sys.stderr)
+        told = explain(error, self.name)
+        if rank() == 0 or told.startswith("process "):  # what all processes of a run find, one of them tells
+            print(f"error: {told}", file=sys.stderr)
         sys.exit(2)
 
 

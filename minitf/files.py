@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+_PART = (".tmp-", ".part")  # how the name of a file begins and ends until it is complete
+
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
@@ -19,21 +21,33 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
         path: the final name; its folder is made if it is missing.
 
     Raises:
-        OSError: no space, no permission, and the like; nothing of the new file is left behind.
+        OSError: no space, no permission, and the like; nothing of the new file is left behind. It names the file.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".tmp-{path.name}-{os.getpid()}.part")
+    part = path.with_name(f"{_PART[0]}{path.name}-{os.getpid()}{_PART[1]}")
     try:
         with open(part, "wb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
-    except BaseException:
+    except BaseException as error:
         part.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = str(path)
         raise
     _sync_folder(path.parent)
+
+
+def remove_parts(folder: str | Path) -> None:
+    """Remove what `atomic_file` left in a folder, and below it, when its process was killed.
+
+    Args:
+        folder: nobody may be writing in it.
+    """
+    for part in Path(folder).rglob(f"{_PART[0]}*{_PART[1]}"):
+        part.unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -26,7 +26,7 @@ GIVEN = {
     "layer": {"d_model", "attention", "ffn", "norm", "dropout"},
     "optim": {"model"},
     "schedule": {"optimizer", "n_steps"},
-    "callbacks": {"run_dir", "config"},
+    "callbacks": {"run_dir", "config", "stop"},
     "logger": {"run_dir", "config"},
     "trainer": {"run_dir", "loggers", "callbacks"},
     "bench": {"folder"},

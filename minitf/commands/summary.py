@@ -13,9 +13,11 @@ from minitf import __version__
 
 if TYPE_CHECKING:
     import lightning as L
+    from torch import nn
 
     from minitf.command_line import Job
     from minitf.data.module import DataModule
+    from minitf.training.saving import RunCheckpoint
     from minitf.training.task import Task
 
 SAMPLE_CHARACTERS = 200
@@ -40,33 +42,35 @@ def record(data: DataModule, trainer: L.Trainer, job: Job) -> dict[str, Any]:
     }
 
 
-def collect(config: dict[str, Any], data: DataModule, task: Task, trainer: L.Trainer, seconds: float) -> dict[str, Any]:
+def collect(config: dict[str, Any], data: DataModule, task: Task, n_steps: int, saved: RunCheckpoint) -> dict[str, Any]:
     """Everything that metrics.json holds.
 
     Args:
         config: the resolved config.
         data: prepared data.
-        task, trainer: after training.
-        seconds: duration of training, validation included.
+        task: after training.
+        n_steps: optimizer steps done.
+        saved: knows the best step, the time, and where the history of the metrics lies.
     """
-    from minitf.training.checkpoint import RunCheckpoint
+    from minitf.training.metrics import read_metrics
 
-    saved = next(c for c in trainer.callbacks if isinstance(c, RunCheckpoint))
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
+    metrics: dict[str, float] = {}
+    for row in read_metrics(saved.folder.parent):
+        metrics.update({name: value for name, value in row.items() if name != "step"})
     return {
         "config": config,
         "seed": config["seed"],
         "n_params": sum(p.numel() for p in task.model.parameters()),
-        "steps": trainer.global_step,
+        "steps": n_steps,
         "final": metrics,
         "best": {"step": saved.best_step, "val/loss": saved.best_value},
         "baseline": {"witten_bell_byte_5gram_bits_per_byte": data.baseline()},
-        "train_seconds": round(seconds, 1),
+        "train_seconds": round(saved.seconds, 1),
         "train_tokens_per_s": round(task.throughput.overall()),
     }
 
 
-def sample_text(task: Task, data: DataModule, seed: int) -> str:
+def sample_text(model: nn.Module, data: DataModule, seed: int) -> str:
     """The first characters that the model writes from the start of a document."""
     from minitf.cache import Dynamic
     from minitf.commands.generate import stream
@@ -74,7 +78,7 @@ def sample_text(task: Task, data: DataModule, seed: int) -> str:
 
     text = ""
     pieces = stream(
-        task.model,
+        model,
         data.tokenizer,
         "",
         sampler=Sample(temperature=0.8, top_k=None, top_p=None),
@@ -129,6 +133,13 @@ def command(name: str) -> str:
     if script.suffix != ".py":
         return f"minitf-{name}"
     return f"python {shlex.quote(os.fspath(script.with_name(f'{name}.py')))}"
+
+
+def sweep_command(job: Job) -> str:
+    """How this user gives the command of a sweep again, for the same folder."""
+    again = f"hydra.sweep.dir={show_path(job.sweep)}"
+    typed = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
+    return f"{command('train')} {shlex.join([*typed, again])}"
 
 
 def show_path(folder: Path) -> str:

@@ -1,7 +1,6 @@
 """DataModule: from a text source to batches of token ids, prepared once and cached by content."""
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -17,7 +16,6 @@ from minitf.data.text import Documents
 from minitf.data.tokenizer import BaseTokenizer, id_dtype
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError, DataError
-from minitf.files import write_json
 
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
@@ -59,6 +57,8 @@ class DataModule(L.LightningDataModule):
         self.record: dict[str, Any] = {}
         self.n_steps: int | None = None
         self.n_micro = 1
+        self.rank = 0
+        self.world_size = 1
         self._entry: Path | None = None
 
     def prepare(self, progress: Callable[[str], object] = print) -> "DataModule":
@@ -145,29 +145,36 @@ class DataModule(L.LightningDataModule):
         """
         return self._train.batch(step, micro, n_micro)
 
-    def train_stream(self, n_steps: int, start_step: int = 0, n_micro: int = 1) -> TrainStream:
-        """Batches of the steps from `start_step` up to, not including, `n_steps`, in order; each in n_micro parts."""
-        rows_per_part(self.batch_size, n_micro)
-        return TrainStream(self._train, n_steps, start_step, n_micro)
+    def train_stream(self, n_steps: int, start_step: int = 0) -> TrainStream:
+        """Batches of the steps from `start_step` up to, not including, `n_steps`, in order, as planned."""
+        return TrainStream(self._train, n_steps, start_step, self.n_micro, self.rank, self.world_size)
 
     def val_batches(self) -> ValBatches:
-        """The whole validation split, as many rows at once as a training micro-batch has."""
-        return ValBatches(self._val_ids, self.seq_len, self.batch_size // self.n_micro)
+        """This process's share of the whole validation split, as many rows at once as a training micro-batch has."""
+        rows = rows_per_part(self.batch_size, self.n_micro, self.world_size)
+        return ValBatches(self._val_ids, self.seq_len, rows, self.rank, self.world_size)
 
-    def plan(self, n_steps: int, n_micro: int = 1) -> None:
+    def plan(self, n_steps: int, n_micro: int = 1, rank: int = 0, world_size: int = 1) -> None:
         """Say how long the run is (optimizer steps) and in how many parts each batch is given, for the loaders below.
 
-        Raises ConfigError if batch_size is no multiple of n_micro.
+        Args:
+            n_steps: optimizer steps.
+            n_micro: parts per step and process.
+            rank, world_size: number of this process, and how many there are.
+
+        Raises ConfigError if batch_size is no multiple of n_micro * world_size.
         """
-        rows_per_part(self.batch_size, n_micro)
+        rows_per_part(self.batch_size, n_micro, world_size)
         self.n_steps = n_steps
         self.n_micro = n_micro
+        self.rank = rank
+        self.world_size = world_size
 
     def train_dataloader(self) -> TrainStream:
         """Lightning's entry: the planned run, from the step at which the trainer stands."""
         if self.n_steps is None:
             raise ConfigError("the length of the run is not known: call data.plan(n_steps, n_micro) before training")
-        return self.train_stream(self.n_steps, self.trainer.global_step if self.trainer else 0, self.n_micro)
+        return self.train_stream(self.n_steps, self.trainer.global_step if self.trainer else 0)
 
     def val_dataloader(self) -> ValBatches:
         """Lightning's entry: the same as `val_batches`."""
@@ -176,14 +183,13 @@ class DataModule(L.LightningDataModule):
     def baseline(self) -> float:
         """Bits per byte of an interpolated Witten-Bell byte 5-gram, trained and measured on the same splits; cached."""
         path = self._entry / "baseline.json"
-        try:
-            return float(json.loads(path.read_text(encoding="utf-8"))["bits_per_byte"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # not there, or not readable: make it
+        kept = store.load_checked(path)
+        if isinstance(kept, dict) and isinstance(kept.get("bits_per_byte"), float):
+            return kept["bits_per_byte"]
         documents = self._documents
         bits = ngram.witten_bell_bits_per_byte(_as_bytes(documents.train), _as_bytes(documents.val))
         with contextlib.suppress(OSError):  # `prepare` has said that nothing can be cached
-            write_json(path, {"order": ngram.ORDER, "bits_per_byte": bits})
+            store.save_checked(path, {"order": ngram.ORDER, "bits_per_byte": bits})
         return bits
 
     def _load(self, progress: Callable[[str], object]) -> store.Prepared | None:

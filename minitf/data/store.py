@@ -1,7 +1,8 @@
 """Prepared data on disk, found by its content: nothing stale, half-written or damaged is ever used.
 
 An entry is a folder named by the sha256 of everything that it depends on. It is written beside its place and renamed,
-so it appears whole or not at all; the sha256 of each file in `meta.json` tells an entry that was damaged later.
+so it appears whole or not at all; the sha256 of each file in `meta.json` tells an entry that was damaged later. The
+files are JSON and arrays of numbers: reading them executes nothing.
 """
 
 import contextlib
@@ -13,15 +14,18 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from minitf.data.tokenizer import FILE_NAME as TOKENIZER_FILE
 from minitf.data.tokenizer import BaseTokenizer, load_tokenizer
+from minitf.files import atomic_file
 
 FORMAT = 1  # raise it when what an entry holds changes its meaning
 FILES = (TOKENIZER_FILE, "train.npy", "val.npy")
 ABANDONED_AFTER = 24 * 3600.0  # seconds; an unfinished folder that old belongs to a process that was killed
+ATTEMPTS = 10  # to put an entry into its place, where other processes do the same
 
 
 @dataclass
@@ -59,11 +63,16 @@ def load(entry: Path) -> Prepared | None:
     if not entry.is_dir():
         return None
     try:
-        hashes = json.loads((entry / "meta.json").read_text(encoding="utf-8"))["sha256"]
+        meta = (entry / "meta.json").read_bytes()
+        hashes = json.loads(meta)["sha256"]
         for name in FILES:
             if _file_hash(entry / name) != hashes[name]:
                 raise ValueError(f"{name} has changed since it was written")
-        return Prepared(load_tokenizer(entry), np.load(entry / "train.npy"), np.load(entry / "val.npy"))
+        prepared = Prepared(load_tokenizer(entry), _read_ids(entry / "train.npy"), _read_ids(entry / "val.npy"))
+        # another process may have replaced the folder between two files
+        if (entry / "meta.json").read_bytes() != meta:
+            raise ValueError("it was replaced while it was read")
+        return prepared
     except (OSError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from error
 
@@ -84,14 +93,44 @@ def save(entry: Path, prepared: Prepared) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
+def save_checked(path: Path, value: Any) -> None:
+    """Write JSON values with their sha256, whole or not at all. Raises OSError where nothing can be written."""
+    content = {"format": FORMAT, "sha256": _value_hash(value), "value": value}
+    with atomic_file(path) as file:
+        file.write(json.dumps(content, ensure_ascii=False).encode("utf-8"))
+
+
+def load_checked(path: Path) -> Any:
+    """What `save_checked` wrote; None if there is no such file, or it was damaged or cut, or is of another format."""
+    try:
+        content = json.loads(path.read_bytes())
+        if content["format"] == FORMAT and content["sha256"] == _value_hash(content["value"]):
+            return content["value"]
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        pass
+    return None
+
+
+def _value_hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _read_ids(path: Path) -> np.ndarray:
+    """Token ids of a split. Raises ValueError for anything but one row of whole numbers."""
+    ids = np.load(path, allow_pickle=False)
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype.kind not in "ui":
+        raise ValueError(f"{path.name} holds no token ids")
+    return ids
+
+
 def _move_into_place(work: Path, entry: Path) -> None:
     """Rename `work` to `entry`; a good entry that another process put there meanwhile stays, a damaged one goes."""
-    for attempt in range(3):
+    for attempt in range(ATTEMPTS):
         try:
             os.rename(work, entry)
             return
         except OSError:
-            if attempt == 2:
+            if attempt == ATTEMPTS - 1:
                 raise
         try:
             if load(entry) is not None:

@@ -88,9 +88,12 @@ class BaseTokenizer(ABC):
 
     def save(self, folder: str | Path) -> None:
         """Write `tokenizer.json` into `folder` in one step: a reader sees the old file or the whole new one."""
-        content = json.dumps({"settings": self.settings, **self._state()}, ensure_ascii=True)
         with atomic_file(Path(folder) / FILE_NAME) as file:
-            file.write(content.encode("utf-8"))
+            file.write(self.content().encode("utf-8"))
+
+    def content(self) -> str:
+        """Everything that the tokenizer is, as the text of its file."""
+        return json.dumps({"settings": self.settings, **self._state()}, ensure_ascii=True)
 
 
 class CharTokenizer(BaseTokenizer):

@@ -64,20 +64,32 @@ class TrainWindows:
 class TrainStream:
     """The batches of a run in order, `n_micro` per step; it can start at a later step and then goes on exactly.
 
+    Each step is cut into n_micro * world_size equal parts; micro-batch m of process r is part m * world_size + r.
     Its length counts the whole run, also when it starts later: Lightning adds the batches done before to those read.
 
     Args:
         windows: where batches come from.
         n_steps: optimizer steps of the whole run.
         start_step: first step to give.
-        n_micro: parts per step.
+        n_micro: parts per step and process.
+        rank, world_size: number of this process, and how many there are.
     """
 
-    def __init__(self, windows: TrainWindows, n_steps: int, start_step: int, n_micro: int) -> None:
+    def __init__(
+        self,
+        windows: TrainWindows,
+        n_steps: int,
+        start_step: int,
+        n_micro: int,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
         self.windows = windows
         self.n_steps = n_steps
         self.start_step = start_step
         self.n_micro = n_micro
+        self.rank = rank
+        self.world_size = world_size
 
     def __len__(self) -> int:
         return self.n_steps * self.n_micro
@@ -85,7 +97,8 @@ class TrainStream:
     def __iter__(self) -> Iterator[dict[str, Tensor | int]]:
         for step in range(self.start_step, self.n_steps):
             for micro in range(self.n_micro):
-                yield self.windows.batch(step, micro, self.n_micro)
+                part = micro * self.world_size + self.rank
+                yield self.windows.batch(step, part, self.n_micro * self.world_size)
 
     def state_dict(self) -> dict:
         """Nothing: `start_step` says it all. Lightning asks for it to know that a run can go on from here."""
@@ -98,29 +111,38 @@ class TrainStream:
 class ValBatches:
     """The whole text in windows side by side: every token but the first is a target exactly once.
 
-    The last window is filled up with id 0 and target -100, and the last batch may have fewer rows.
+    The last window is filled up with id 0 and target -100, and the last batch may have fewer rows. Process r of W
+    takes batches r, r + W, ...; where they do not come out even, the last ones get one row in which nothing is scored,
+    so that all processes do the same number of batches: one that did fewer would leave the others waiting.
 
     Args:
         tokens: unsigned integers (n,), n > 1.
         seq_len: tokens per window, T.
         rows: windows per batch.
+        rank, world_size: number of this process, and how many there are.
     """
 
-    def __init__(self, tokens: np.ndarray, seq_len: int, rows: int) -> None:
+    def __init__(self, tokens: np.ndarray, seq_len: int, rows: int, rank: int = 0, world_size: int = 1) -> None:
         self.tokens = tokens
         self.seq_len = seq_len
         self.rows = rows
+        self.rank = rank
+        self.world_size = world_size
         self.n_windows = -(-(len(tokens) - 1) // seq_len)
 
     def __len__(self) -> int:
-        return -(-self.n_windows // self.rows)
+        return -(-self.n_windows // (self.rows * self.world_size))
 
     def __getitem__(self, index: int) -> dict[str, Tensor]:
-        """Batch number `index`: {"ids", "targets"}, both (rows, T) int64."""
+        """Batch number `index` of this process: {"ids", "targets"}, both (rows, T) int64."""
         if not 0 <= index < len(self):
             raise IndexError(f"batch {index} of {len(self)}")
-        last = min(self.n_windows, (index + 1) * self.rows)
-        starts = np.arange(index * self.rows, last) * self.seq_len
+        first = (index * self.world_size + self.rank) * self.rows
+        last = min(self.n_windows, first + self.rows)
+        if first >= last:
+            empty = torch.zeros(1, self.seq_len, dtype=torch.int64)
+            return {"ids": empty, "targets": torch.full_like(empty, IGNORED)}
+        starts = np.arange(first, last) * self.seq_len
         ids, targets = _gather(self.tokens, starts, self.seq_len)
         if last == self.n_windows:
             n_real = len(self.tokens) - 1 - int(starts[-1])
@@ -132,14 +154,14 @@ class ValBatches:
         return (self[index] for index in range(len(self)))
 
 
-def rows_per_part(batch_size: int, n_micro: int) -> int:
-    """Rows of one of `n_micro` equal parts of a batch. Raises ConfigError if they cannot be equal."""
-    if n_micro < 1 or batch_size % n_micro:
-        raise ConfigError(
-            f"batch_size ({batch_size}) rows cannot be divided into {n_micro} equal micro-batches: "
-            "let trainer.accumulate divide data.batch_size."
-        )
-    return batch_size // n_micro
+def rows_per_part(batch_size: int, n_micro: int, world_size: int = 1) -> int:
+    """Rows of one of n_micro * world_size equal parts of a batch. Raises ConfigError if they cannot be equal."""
+    parts = n_micro * world_size
+    if parts < 1 or batch_size % parts:
+        what = f"{n_micro} equal micro-batches" + (f" for each of {world_size} processes" if world_size > 1 else "")
+        rule = "trainer.accumulate divide" if world_size == 1 else "trainer.accumulate times the processes divide"
+        raise ConfigError(f"batch_size ({batch_size}) rows cannot be divided into {what}: let {rule} data.batch_size.")
+    return batch_size // parts
 
 
 def _gather(tokens: np.ndarray, starts: np.ndarray, seq_len: int) -> tuple[Tensor, Tensor]:

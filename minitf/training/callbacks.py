@@ -12,7 +12,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 
-from minitf.training.checkpoint import RunCheckpoint
+from minitf.errors import ConfigError
+from minitf.training.saving import RunCheckpoint
+from minitf.training.stop import StopSignals
 
 # metric -> (short name, format); what a progress line shows, in this order
 _ITEMS = {
@@ -24,16 +26,34 @@ _ITEMS = {
 }
 
 
-def default_callbacks(run_dir: str | Path, config: dict[str, Any], every_seconds: float = 10.0) -> list[Callback]:
+def default_callbacks(
+    run_dir: str | Path,
+    config: dict[str, Any],
+    stop: StopSignals,
+    every_seconds: float = 10.0,
+    save_every: int | None = None,
+    snapshot_every: int | None = None,
+) -> list[Callback]:
     """Return the usual callbacks of a run: progress and checkpoints.
 
     Args:
         run_dir: the run's folder.
         config: the resolved config, plain; it is kept in each checkpoint.
+        stop: says when somebody wants the run to stop.
         every_seconds: how often a progress line comes where standard output is no terminal.
+        save_every: save `last` every so many steps, besides after each validation; None: only then.
+        snapshot_every: keep the weights of every so many steps for good; None: keep none.
+
+    Raises:
+        ConfigError: a number out of range.
     """
+    if not every_seconds >= 0:
+        raise ConfigError(f"callbacks.every_seconds ({every_seconds}) must be 0 or more seconds")
+    for name, every in (("save_every", save_every), ("snapshot_every", snapshot_every)):
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
+            raise ConfigError(f"callbacks.{name} ({every!r}) must be a whole number of at least 1, or null for never")
     progress = StepBar() if sys.stdout.isatty() else PlainProgress(every_seconds)
-    return [progress, RunCheckpoint(run_dir, config)]
+    return [progress, RunCheckpoint(run_dir, config, save_every, snapshot_every, stop)]
 
 
 class PlainProgress(Callback):
@@ -141,9 +161,8 @@ class CompileObjective(Callback):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Replace the task's objective by its compiled form, once."""
-        if not pl_module.objective_is_compiled:
-            pl_module.objective = torch.compile(pl_module.objective.__call__)
-            pl_module.objective_is_compiled = True
+        if pl_module.objective is pl_module.plain_objective:
+            pl_module.objective = torch.compile(pl_module.plain_objective.__call__)
 
 
 def progress_items(metrics: Mapping[str, Any]) -> dict[str, tuple[str, str]]:

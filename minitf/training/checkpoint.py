@@ -1,13 +1,10 @@
 """Checkpoints of a run: written whole or not at all, holding only plain containers and tensors."""
 
-import os
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-import lightning as L
 import torch
-from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
 
@@ -15,7 +12,7 @@ from minitf.errors import ConfigError
 from minitf.files import atomic_file
 
 FOLDER = "checkpoints"
-_NAME = re.compile(r"(best|last)-step=(\d+)\.ckpt")
+_NAME = re.compile(r"(best|last|snapshot)-step=(\d+)\.ckpt")
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -29,7 +26,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     ) -> None:
         """Write `checkpoint` under `path`; an older file of that name stays good until the new one is complete."""
         with atomic_file(path) as file:
-            torch.save(checkpoint, file)
+            out = _Remembering(file)
+            try:
+                torch.save(checkpoint, out)
+            except Exception as error:
+                # torch reports a full disk as a wrong position in its archive
+                raise (out.error or error) from None
 
     def load_checkpoint(
         self,
@@ -41,103 +43,48 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return read_checkpoint(path, map_location)
 
 
-class RunCheckpoint(Checkpoint):
-    """Keep `last-step=N.ckpt`, truly the newest, and `best-step=N.ckpt`, the lowest validation loss.
+class _Remembering:
+    """A file for writing that keeps the error that a write ended with."""
 
-    Both are brought up to date after each validation, and `last` once more at the end. A new file is complete
-    before the old one is removed, so there is always a good one.
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
 
-    Args:
-        run_dir: the run's folder; the files lie in its `checkpoints`.
-        config: the resolved config, plain dicts, lists, strings, numbers, bools and None; kept in each file.
-        monitor: the metric whose lowest value is best.
+    def write(self, block: Any) -> int:
+        try:
+            return self._file.write(block)
+        except OSError as error:
+            self.error = error
+            raise
 
-    Raises:
-        TypeError: config holds anything else, which loading with weights_only=True would refuse.
-    """
-
-    def __init__(self, run_dir: str | Path, config: dict[str, Any], monitor: str = "val/loss") -> None:
-        _check_plain(config, "config")
-        self.folder = Path(run_dir) / FOLDER
-        self.config = config
-        self.monitor = monitor
-        self.best_value = float("inf")
-        self.best_step = -1
-        self._saved_step = -1
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save `last`, and `best` if this was the lowest loss so far."""
-        if trainer.state.fn != "fit" or trainer.sanity_checking:
-            return
-        value = trainer.callback_metrics.get(self.monitor)
-        improved = value is not None and float(value) < self.best_value
-        if improved:  # before saving: the file must know that it is the best
-            self.best_value, self.best_step = float(value), trainer.global_step
-        self.save_last(trainer)
-        if improved and trainer.is_global_zero:
-            _link_or_copy(self._path("last", self.best_step), self._path("best", self.best_step))
-            self._remove_others("best", self.best_step)
-
-    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Save `last` if steps were made since the last validation."""
-        if trainer.global_step > self._saved_step:
-            self.save_last(trainer)
-
-    def save_last(self, trainer: L.Trainer) -> Path:
-        """Write `last` at the current step, then remove older ones. Every process must call it.
-
-        Returns:
-            The file written.
-        """
-        step = trainer.global_step
-        path = self._path("last", step)
-        trainer.save_checkpoint(path)
-        self._saved_step = step
-        if trainer.is_global_zero:
-            self._remove_others("last", step)
-        return path
-
-    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Put the config into the file."""
-        checkpoint["config"] = self.config
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the best value and its step."""
-        return {"best_value": self.best_value, "best_step": self.best_step}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Take over the best value and its step, so that a resumed run does not call a worse one best."""
-        self.best_value, self.best_step = state_dict["best_value"], state_dict["best_step"]
-
-    def _path(self, which: str, step: int) -> Path:
-        return self.folder / f"{which}-step={step}.ckpt"
-
-    def _remove_others(self, which: str, step: int) -> None:
-        for other_step, path in _checkpoints(self.folder, which):
-            if other_step != step:
-                path.unlink(missing_ok=True)
+    def flush(self) -> None:
+        self._file.flush()
 
 
-def find_checkpoint(run_dir: str | Path, which: str = "best") -> Path:
+def find_checkpoint(run_dir: str | Path, which: str | int = "best") -> Path:
     """Return the path of a run's checkpoint.
 
     Args:
         run_dir: the run's folder.
-        which: "best" or "last".
+        which: "best", "last", or the step of a snapshot.
 
     Raises:
         ConfigError: no such folder or checkpoint; the message lists what is there.
     """
-    if which not in ("best", "last"):
-        raise ConfigError(f"checkpoint ({which!r}) must be 'best' or 'last'")
+    is_step = str(which).isdecimal()
+    if which not in ("best", "last") and not is_step:
+        raise ConfigError(f"checkpoint ({which!r}) must be 'best', 'last', or the step of a snapshot")
     run_dir = Path(run_dir)
     if not run_dir.is_dir():
         raise ConfigError(f"there is no run folder {str(run_dir)!r}")
-    found = _checkpoints(run_dir / FOLDER, which)
+    found = checkpoints(run_dir / FOLDER, "snapshot" if is_step else str(which))
+    found = [(step, path) for step, path in found if not is_step or step == int(which)]
     if not found:
-        there = sorted(path.name for w in ("best", "last") for _, path in _checkpoints(run_dir / FOLDER, w))
-        names = ", ".join(there) or "no checkpoint at all; was it stopped before its first validation?"
-        raise ConfigError(f"the run {str(run_dir)!r} has no {which!r} checkpoint; it has {names}")
+        there = [item for kind in ("best", "last", "snapshot") for item in sorted(checkpoints(run_dir / FOLDER, kind))]
+        names = ", ".join(path.name for _, path in there)
+        names = names or "no checkpoint at all; was it stopped before its first one?"
+        wanted = f"snapshot of step {which}" if is_step else f"{which!r} checkpoint"
+        raise ConfigError(f"the run {str(run_dir)!r} has no {wanted}; it has {names}")
     return max(found)[1]  # a run killed between writing the new and removing the old one has both
 
 
@@ -227,34 +174,12 @@ def _plain_name(name: str) -> str:
     return name.replace("_orig_mod.", "")
 
 
-def _checkpoints(folder: Path, which: str) -> list[tuple[int, Path]]:
+def checkpoints(folder: Path, which: str) -> list[tuple[int, Path]]:
+    """Return (step, path) of every checkpoint of a kind.
+
+    Args:
+        folder: the `checkpoints` of a run.
+        which: "best", "last" or "snapshot".
+    """
     matches = ((_NAME.fullmatch(path.name), path) for path in folder.glob(f"{which}-step=*.ckpt"))
     return [(int(match[2]), path) for match, path in matches if match]
-
-
-def _link_or_copy(source: Path, target: Path) -> None:
-    """Give a finished checkpoint a second name: a link where the file system has them, since files never change."""
-    temporary = target.with_name(f".tmp-{target.name}-{os.getpid()}.part")
-    temporary.unlink(missing_ok=True)
-    try:
-        os.link(source, temporary)
-    except OSError:
-        with atomic_file(target) as out, open(source, "rb") as file:
-            while block := file.read(1 << 20):
-                out.write(block)
-        return
-    os.replace(temporary, target)
-    temporary.unlink(missing_ok=True)  # renaming over another name of the same file leaves both
-
-
-def _check_plain(value: Any, where: str) -> None:
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if type(key) not in (str, int):
-                raise TypeError(f"{where}: the key {key!r} is no string")
-            _check_plain(item, f"{where}.{key}")
-    elif isinstance(value, list | tuple):
-        for i, item in enumerate(value):
-            _check_plain(item, f"{where}[{i}]")
-    elif value is not None and type(value) not in (str, int, float, bool):
-        raise TypeError(f"{where} is a {type(value).__name__}; a checkpoint holds plain values only")

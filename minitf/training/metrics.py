@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -64,10 +65,16 @@ class MetricsCsv(Logger):
             rows = read_metrics(self.path) if self.path.exists() else []
             self._columns += new
             self._rewrite(rows)
-        if self._file is None:
-            self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - kept open
-        self._file.write(self._lines([row]))
-        self._file.flush()
+        try:
+            if self._file is None:
+                self._file = open(self.path, "a", encoding="utf-8", newline="")  # noqa: SIM115 - kept open
+            self._file.write(self._lines([row]))
+            self._file.flush()
+        except OSError as error:  # a full disk: what got through of the line is dropped by the next reader
+            error.filename = str(self.path)
+            with suppress(OSError):
+                self._close()
+            raise
 
     @rank_zero_only
     def cut(self, step: int) -> None:
@@ -98,9 +105,9 @@ class MetricsCsv(Logger):
         return out.getvalue()
 
     def _close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 def read_metrics(path: str | Path) -> list[dict[str, float]]:

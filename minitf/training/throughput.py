@@ -15,14 +15,22 @@ class Throughput:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         self._clock = clock
         self._left_out_at: float | None = None
+        self._tokens, self._seconds = 0, 0.0
         self.start()
 
     def start(self) -> None:
-        """Begin anew: no tokens, no time."""
+        """Begin a window: no tokens, no time."""
         self._window_start = self._clock()
         self._window_tokens = 0
-        self._tokens, self._seconds = 0, 0.0
         self._left_out_at = None
+
+    def state_dict(self) -> dict[str, float]:
+        """Return the tokens and the seconds of all finished windows."""
+        return {"tokens": self._tokens, "seconds": self._seconds}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Count on from another part of the same run."""
+        self._tokens, self._seconds = state["tokens"], state["seconds"]
 
     def add(self, n_tokens: int) -> None:
         """Count the tokens of one batch."""

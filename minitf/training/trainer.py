@@ -1,17 +1,25 @@
 """The Lightning Trainer of a run, from the settings of the group `trainer`."""
 
+import inspect
 from collections.abc import Sequence
 from pathlib import Path
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, Checkpoint, ProgressBar
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.plugins.environments import LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from lightning.pytorch.utilities.exceptions import MisconfigurationException
+from torch.nn.parallel import DistributedDataParallel
 
 from minitf.errors import ConfigError
 from minitf.training.callbacks import CompileObjective, ValidateAtEnd
 from minitf.training.checkpoint import AtomicCheckpointIO
+from minitf.training.launched import from_torchrun, rank
 from minitf.training.precision import resolve_precision
+from minitf.training.processes import Agreement, layout
+
+STRATEGIES = ("auto", "ddp", "fsdp")
 
 
 def make_trainer(
@@ -26,7 +34,7 @@ def make_trainer(
     precision: str = "auto",
     compile: bool = False,
     accelerator: str = "auto",
-    devices: int | str = 1,
+    devices: int = 1,
     strategy: str = "auto",
 ) -> L.Trainer:
     """Build the Trainer; every count is in optimizer steps.
@@ -42,27 +50,32 @@ def make_trainer(
         clip_norm: largest norm of the gradient; None: no clipping.
         precision: "auto" or a precision of Lightning's (see resolve_precision).
         compile: run the objective through torch.compile; names of weights stay as they are.
-        accelerator, devices, strategy: as in lightning.Trainer.
+        accelerator: as in lightning.Trainer.
+        devices: processes on this machine, each with a device of its own; torchrun's number wins.
+        strategy: "ddp": every process has the whole model; "fsdp": its parameters are spread over the processes;
+            "auto": ddp where there are several.
 
     Raises:
-        ConfigError: a number out of range, or an unknown precision.
+        ConfigError: a number out of range, or an unknown precision, strategy or accelerator.
     """
     counts = {"max_steps": max_steps, "val_every": val_every, "log_every": log_every, "accumulate": accumulate}
-    for name, count in counts.items():
+    for name, count in {**counts, "devices": devices}.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"trainer.{name} ({count!r}) must be a whole number of at least 1")
     if clip_norm is not None and not clip_norm > 0:
         raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be above 0, or null for no clipping")
-    if devices not in (1, "1"):
-        raise ConfigError(f"trainer.devices ({devices!r}) must be 1: several processes are not supported yet")
-    callbacks = [*callbacks, ValidateAtEnd()]
+    if strategy not in STRATEGIES:
+        raise ConfigError(f"trainer.strategy ({strategy!r}) must be one of {', '.join(STRATEGIES)}")
+    devices, num_nodes = layout(devices)
+    callbacks = [*callbacks, Agreement(), ValidateAtEnd()]
     if compile:
         callbacks.append(CompileObjective())
     precision = resolve_precision(precision, accelerator)
     try:
         return L.Trainer(
             default_root_dir=str(run_dir),
-            logger=list(loggers),
+            # Lightning begins the run of a logger in every process, although only process 0 logs
+            logger=list(loggers) if rank() == 0 else [],
             callbacks=callbacks,
             max_steps=max_steps,
             # without epochs the interval counts batches from the start of the run and may be longer than the data
@@ -75,8 +88,10 @@ def make_trainer(
             precision=precision,
             accelerator=accelerator,
             devices=devices,
-            strategy=strategy,
-            plugins=[AtomicCheckpointIO()],
+            num_nodes=num_nodes,
+            strategy=_strategy(strategy, devices * num_nodes),
+            # other launchers' variables may be about something else: several machines are torchrun's
+            plugins=[AtomicCheckpointIO(), TorchElasticEnvironment() if from_torchrun() else LightningEnvironment()],
             enable_checkpointing=any(isinstance(c, Checkpoint) for c in callbacks),
             enable_progress_bar=any(isinstance(c, ProgressBar) for c in callbacks),
             enable_model_summary=False,
@@ -86,5 +101,19 @@ def make_trainer(
         )
     except (MisconfigurationException, ValueError) as error:
         raise ConfigError(
-            f"trainer.accelerator ({accelerator!r}) and trainer.strategy ({strategy!r}) cannot be had here: {error}"
+            f"trainer.accelerator ({accelerator!r}), trainer.strategy ({strategy!r}) and trainer.devices ({devices}) "
+            f"cannot be had here: {error}"
         ) from error
+
+
+def _strategy(name: str, n_processes: int) -> Strategy | str:
+    if n_processes == 1:
+        return "auto"
+    if name == "fsdp":
+        return ModelParallelStrategy(
+            data_parallel_size=n_processes, tensor_parallel_size=1, save_distributed_checkpoint=False
+        )
+    # no buffer changes in training; newer versions of torch have another word for that
+    words = inspect.signature(DistributedDataParallel).parameters
+    quiet = "forward_sync_buffers" if "forward_sync_buffers" in words else "broadcast_buffers"
+    return DDPStrategy(gradient_as_bucket_view=True, **{quiet: False})

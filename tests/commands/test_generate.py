@@ -108,7 +108,7 @@ def test_stop_ends_where_a_document_ends(toy):
     [
         ([], "run=FOLDER"),
         (["run=nowhere"], "no run folder nowhere"),
-        (["run={toy}", "checkpoint=newest"], "'best' or 'last'"),
+        (["run={toy}", "checkpoint=newest"], "'best', 'last', or"),
         (["run={toy}", "sampler.temperature=-1"], "temperature"),
         (["run={toy}", "prompt=" + "a" * 100], "position table"),
         (["run={toy}", "prompt=a", "+prompt=b"], "given twice"),

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from minitf.data.windows import TrainStream, TrainWindows, ValBatches
+from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError
 
 TOKENS = np.arange(1000, dtype=np.uint16)  # each token tells its own place
@@ -94,6 +94,34 @@ def test_a_stream_can_start_later():
     assert len(rest) == 14
     for a, b in zip(whole[10:], rest, strict=True):
         assert torch.equal(a["ids"], b["ids"])
+
+
+@pytest.mark.parametrize(("n_micro", "world_size"), [(1, 2), (2, 1), (2, 3), (3, 2), (1, 6)])
+def test_processes_share_out_the_batch_of_each_step(n_micro, world_size):
+    streams = [TrainStream(windows(), 5, 1, n_micro, rank, world_size) for rank in range(world_size)]
+    assert {len(stream) for stream in streams} == {5 * n_micro}
+    rounds = list(zip(*streams, strict=True))  # what the processes do at the same time
+    for step in range(1, 5):
+        parts = [part for same_time in rounds[(step - 1) * n_micro : step * n_micro] for part in same_time]
+        whole = windows().batch(step)
+        for name in ("ids", "targets"):
+            assert torch.equal(torch.cat([part[name] for part in parts]), whole[name])
+        assert {part["n_scored"] for part in parts} == {whole["n_scored"]}
+
+
+def test_a_batch_that_the_processes_cannot_share_equally_is_refused():
+    for n_micro, world_size in [(1, 4), (2, 2), (1, 12)]:  # 12: more processes than rows
+        with pytest.raises(ConfigError, match=rf"\(6\).* {n_micro} equal .* {world_size} processes.*data\.batch_size"):
+            rows_per_part(6, n_micro, world_size)
+
+
+@pytest.mark.parametrize("n", [17, 100, 129])
+@pytest.mark.parametrize("world_size", [2, 3, 5])
+def test_processes_share_out_the_validation_split(n, world_size):
+    shares = [list(ValBatches(TOKENS[:n], 16, 2, rank, world_size)) for rank in range(world_size)]
+    assert len({len(share) for share in shares}) == 1, "one with fewer batches would leave the others waiting"
+    targets = torch.cat([batch["targets"].flatten() for share in shares for batch in share])
+    assert sorted(targets[targets != -100].tolist()) == list(range(1, n))
 
 
 def test_large_ids_survive():

@@ -7,7 +7,8 @@ import pytest
 from training_stubs import Batches, fit, make_task
 
 from minitf.training.callbacks import PlainProgress, StepBar, default_callbacks, format_seconds, quiet_lightning
-from minitf.training.checkpoint import RunCheckpoint
+from minitf.training.saving import RunCheckpoint
+from minitf.training.stop import StopSignals
 
 
 def progress_lines(text):
@@ -53,7 +54,7 @@ def test_the_bar_counts_optimizer_steps(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("terminal", "kind"), [(True, StepBar), (False, PlainProgress)])
 def test_the_kind_of_progress_follows_standard_output(tmp_path, monkeypatch, terminal, kind):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    progress, checkpoint = default_callbacks(tmp_path, {"seed": 1}, every_seconds=3)
+    progress, checkpoint = default_callbacks(tmp_path, {"seed": 1}, StopSignals(), every_seconds=3)
     assert isinstance(progress, kind)
     assert isinstance(checkpoint, RunCheckpoint)
 

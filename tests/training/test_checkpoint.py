@@ -11,13 +11,13 @@ from minitf.errors import ConfigError
 from minitf.training import checkpoint as module
 from minitf.training.checkpoint import (
     AtomicCheckpointIO,
-    RunCheckpoint,
     find_checkpoint,
     load_weights,
     model_weights,
     read_checkpoint,
 )
 from minitf.training.objective import CausalLM
+from minitf.training.saving import RunCheckpoint
 
 
 class Losses(Callback):
@@ -123,10 +123,14 @@ def test_find_checkpoint_says_what_is_there(tmp_path):
     for step in (9, 10):  # killed between writing the new one and removing the old one
         (tmp_path / "checkpoints" / f"last-step={step}.ckpt").touch()
     assert find_checkpoint(tmp_path, "last").name == "last-step=10.ckpt"
-    with pytest.raises(ConfigError, match=r"no 'best' checkpoint; it has last-step=10.ckpt, last-step=9.ckpt"):
+    with pytest.raises(ConfigError, match=r"no 'best' checkpoint; it has last-step=9.ckpt, last-step=10.ckpt"):
         find_checkpoint(tmp_path, "best")
     with pytest.raises(ConfigError, match="'newest'"):
         find_checkpoint(tmp_path, "newest")
+    (tmp_path / "checkpoints" / "snapshot-step=8.ckpt").touch()
+    assert find_checkpoint(tmp_path, 8).name == find_checkpoint(tmp_path, "8").name == "snapshot-step=8.ckpt"
+    with pytest.raises(ConfigError, match=r"no snapshot of step 7; it has .*snapshot-step=8.ckpt"):
+        find_checkpoint(tmp_path, 7)
 
 
 class Evil:

@@ -1,0 +1,209 @@
+"""Where a run begins: at step 0 in an empty folder, or where an earlier process left it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from minitf.commands.summary import command, show_path
+from minitf.config import DATA_FACTS, set_data_facts
+from minitf.errors import ConfigError, DataError
+from minitf.training.launched import from_lightning
+
+if TYPE_CHECKING:
+    from minitf.command_line import Job
+    from minitf.data.module import DataModule
+
+# what may differ between the parts of one run: how long it is, and what is told about it
+CHANGEABLE = ("trainer.max_steps", "trainer.log_every", "callbacks.every_seconds", "logger")
+
+
+@dataclass
+class Start:
+    """What is to be trained, and from where.
+
+    Attributes:
+        cfg: the config; of a run that goes on, its own resolved one.
+        checkpoint: to go on from; None: from step 0.
+        step: optimizer steps that are done.
+        record: what record.json holds of the run so far; None for a new run.
+    """
+
+    cfg: DictConfig
+    checkpoint: Path | None = None
+    step: int = 0
+    record: dict[str, Any] | None = None
+
+
+def resume_arguments(path: str) -> None:
+    """Rewrite the command line `resume=PATH ...` so that Hydra works in that folder, with its kind of logger.
+
+    Args:
+        path: as typed.
+
+    Raises:
+        ConfigError: there is no run, or something was typed that a run cannot go on with.
+    """
+    typed = sys.argv[1:]
+    if {"-m", "--multirun"} & set(typed):
+        raise ConfigError("resume=FOLDER goes on with one run; a sweep goes on when its own command is given again")
+    folder = Path(path).expanduser().absolute()
+    if not path or not folder.is_dir():
+        raise ConfigError(f"there is no run folder {path!r}: give the folder that training printed")
+    if not (folder / "config.yaml").is_file():
+        raise ConfigError(f"{path} holds no run that was begun (it has no config.yaml): start it again")
+    if from_lightning():
+        return  # the process that started this one has checked all that, and says where to work
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\$")
+    arguments = [f"hydra.run.dir='{quoted}'"]
+    logger = (read_record(folder) or {}).get("choices", {}).get("logger", "")
+    if re.fullmatch(r"\w+", str(logger)) and not any(argument.startswith("logger=") for argument in typed):
+        arguments.append(f"logger={logger}")
+    for argument in typed:
+        key = argument.lstrip("+~").partition("=")[0]
+        if "=" in argument and not _may_change(key):
+            raise ConfigError(f"resume={path} goes on with the run's own config, so {key} cannot be given: {_WAYS}")
+    sys.argv[1:] = [*arguments, *typed]
+
+
+def look(cfg: DictConfig, job: Job, resume: bool) -> Start:
+    """Find out where the run in the job's folder stands.
+
+    Args:
+        cfg: composed from the command line.
+        job: its folder is held.
+        resume: go on with the folder's own config; else the folder must be empty, or, in a sweep, hold the same run.
+
+    Raises:
+        ConfigError: the folder holds another run, its files contradict each other, or the config was changed.
+    """
+    from minitf.training.folder import holds_run
+
+    if not holds_run(job.folder):
+        return Start(cfg)
+    if not (resume or job.sweep):
+        raise ConfigError(
+            f"{job.folder} already holds a run: resume={show_path(job.folder)} goes on with it; "
+            "for a new run leave hydra.run.dir out, or name an empty folder"
+        )
+    checkpoint, step, stored = _stored(job.folder)
+    if job.sweep:
+        set_data_facts(cfg, **{fact: stored["data"].get(fact) for fact in DATA_FACTS})
+        changes = OmegaConf.to_container(cfg, resolve=True)
+        _refuse_difference(stored, changes, f"{job.folder} holds a run with another config")
+        changed = CHANGEABLE
+    else:
+        changes = OmegaConf.to_container(cfg, resolve=True)
+        changed = [key for key in CHANGEABLE if any(_names(o).startswith(key) for o in job.overrides)]
+    own = OmegaConf.create(stored)
+    for key in changed:
+        OmegaConf.update(own, key, OmegaConf.select(OmegaConf.create(changes), key), merge=False)
+    if own.trainer.max_steps < step:
+        raise ConfigError(f"the run has done {step} steps already; trainer.max_steps={own.trainer.max_steps} is fewer")
+    return Start(own, checkpoint, step, read_record(job.folder))
+
+
+def is_finished(start: Start, folder: Path) -> bool:
+    """Whether nothing is left to do."""
+    from minitf.training.status import FINISHED, read_status
+
+    status = read_status(folder) or {}
+    return status.get("status") == FINISHED and start.step >= start.cfg.trainer.max_steps
+
+
+def check_same_data(start: Start, data: DataModule, folder: Path) -> None:
+    """Refuse to go on with other data than the run began with.
+
+    Raises:
+        DataError: the text, or the tokenizer that was made from it, is another one.
+    """
+    from minitf.data.tokenizer import load_tokenizer
+
+    if start.record is None:
+        return
+    before = start.record.get("data", {})
+    if before.get("sha256") != data.record["sha256"]:
+        raise DataError(
+            f"the text of {data.source.name} is not the one that this run began with "
+            f"(sha256 {before.get('sha256')}, now {data.record['sha256']}): bring it back, or start a new run"
+        )
+    if load_tokenizer(folder).content() != data.tokenizer.content():
+        raise DataError(
+            "the tokenizer made from the text is not the one in the run folder, although the text is the same: "
+            "install the version of `tokenizers` that the run began with, or start a new run"
+        )
+
+
+def difference_of_machine(record: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """What has changed since the run began, and can change the last bits of its results."""
+    return [
+        f"{name} was {record[name]} and is {now[name]}"
+        for name in ("torch", "threads", "precision", "device")
+        if name in record and record[name] != now[name]
+    ]
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """The content of a run's record.json; None where there is none that can be read."""
+    try:
+        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def resume_command(folder: Path) -> str:
+    """What to type to go on with the run in a folder."""
+    return f"{command('train')} resume={shlex.quote(show_path(folder))}"
+
+
+def _stored(folder: Path) -> tuple[Path | None, int, dict[str, Any]]:
+    """(newest checkpoint, its step, config) of the run in a folder, the config checked."""
+    from minitf.runs import check_config
+    from minitf.training.checkpoint import FOLDER, checkpoints, find_checkpoint, read_checkpoint
+
+    stored = OmegaConf.to_container(OmegaConf.load(folder / "config.yaml"), resolve=False)
+    path, step = None, 0
+    if checkpoints(folder / FOLDER, "last"):
+        path = find_checkpoint(folder, "last")
+        state = read_checkpoint(path)
+        step = state["global_step"]
+        _refuse_difference(state["config"], stored, f"{folder / 'config.yaml'} was changed since the run began")
+    check_config(stored)
+    return path, step, stored
+
+
+def _refuse_difference(before: dict[str, Any], now: dict[str, Any], what: str) -> None:
+    a, b = dict(_leaves(before)), dict(_leaves(now))
+    for key in [*a, *(key for key in b if key not in a)]:
+        if a.get(key, _MISSING) != b.get(key, _MISSING) and not _may_change(key):
+            values = f"{key} was {a.get(key, _MISSING)} and is {b.get(key, _MISSING)}"
+            raise ConfigError(f"{what}: {values}. A run goes on with its own config; start a new run for another one")
+
+
+def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, dict) and node:
+        for name, child in node.items():
+            yield from _leaves(child, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, node
+
+
+def _may_change(key: str) -> bool:
+    return any(key == known or key.startswith(f"{known}.") for known in CHANGEABLE)
+
+
+def _names(override: str) -> str:
+    return override.lstrip("+~").partition("=")[0]
+
+
+_MISSING = "missing"
+_WAYS = f"only {', '.join(CHANGEABLE)} can change; start a new run for anything else"

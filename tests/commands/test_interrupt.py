@@ -1,0 +1,265 @@
+"""Runs that are stopped from outside, resumed, or one of several in a sweep: as a user does it, by processes."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+import torch
+from runs import TOY, command, train_here, write_corpus
+
+from minitf.errors import ConfigError, DataError
+from minitf.training.checkpoint import find_checkpoint, read_checkpoint
+from minitf.training.metrics import read_metrics
+from minitf.training.status import read_status
+
+CODE = "import sys; sys.argv[0] = 'minitf-train'; from minitf.commands.train import main; main()"
+LONG = "trainer.max_steps=1000000"
+
+
+@pytest.fixture
+def here(tmp_path, toy, monkeypatch):
+    """A folder to start commands in, with the corpus of the toy run."""
+    (tmp_path / "corpus").symlink_to(toy.parent / "corpus")
+    monkeypatch.setenv("MINITF_CACHE", str(toy.parent / "cache"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+SOURCE = "data.source.path=corpus"
+
+
+def stop_when_trained(arguments, number, steps=15, shell=False):
+    """Start a command, send it a signal after some steps; returns (exit code, output)."""
+    start = ["sh", "-c", '"$@" & echo $!; wait $!', "sh"] if shell else []
+    process = subprocess.Popen(
+        [*start, sys.executable, "-c", CODE, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+    )
+    pid = int(process.stdout.readline()) if shell else process.pid
+    lines = []
+    guard = threading.Timer(90, process.kill)
+    guard.start()
+    for line in process.stdout:
+        lines.append(line)
+        if re.match(rf"step {steps}/", line):
+            os.kill(pid, number)
+    guard.cancel()
+    return process.wait(), "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "shell"),
+    [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, False), (signal.SIGINT, 130, True)],
+    ids=["SIGINT", "SIGTERM", "SIGINT to a job in the background"],
+)
+def test_a_signal_saves_the_exact_step_and_the_run_goes_on(here, number, code, shell):
+    run = here / "run"
+    typed = [*TOY, SOURCE, LONG, "trainer.val_every=1000000", "callbacks.every_seconds=0", f"hydra.run.dir={run}"]
+    rc, output = stop_when_trained(typed, number, shell=shell)
+    assert rc == code, output
+    status = read_status(run)
+    name = signal.Signals(number).name
+    assert (status["status"], status["reason"]) == ("interrupted", name)
+    assert status["step"] >= 15
+    assert read_checkpoint(find_checkpoint(run, "last"))["global_step"] == status["step"]
+    line = f"interrupted by {name} after step {status['step']} (saved); go on with: minitf-train resume=run"
+    assert output.splitlines()[-1] == line
+    assert "Traceback" not in output
+    train_here(run, [f"trainer.max_steps={status['step'] + 5}"], resume=True)
+    assert read_status(run)["status"] == "finished"
+    assert json.loads((run / "metrics.json").read_text())["steps"] == status["step"] + 5
+
+
+def test_a_signal_before_training_leaves_nothing_that_says_running(here):
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *TOY, "data.source.path=corpus", "hydra.run.dir=run"],
+        env=os.environ | {"MINITF_CACHE": str(here / "another-cache")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    while read_status(here / "run") is None and process.poll() is None:
+        time.sleep(0.01)
+    process.terminate()
+    output = process.communicate()[0]
+    assert process.returncode == 143
+    assert read_status(here / "run")["status"] == "interrupted"
+    assert "interrupted by SIGTERM before the first step" in output
+
+
+def equal_runs(a, b):
+    states = [read_checkpoint(find_checkpoint(run, "last"))["state_dict"] for run in (a, b)]
+    rows = [[{k: v for k, v in row.items() if "per_s" not in k} for row in read_metrics(run)] for run in (a, b)]
+    return rows[0] == rows[1] and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
+
+
+@pytest.fixture
+def stopped(here, toy):
+    """The toy run as it was after step 20 of 30, with rows that lie beyond."""
+    return stop_at(20, here / "run", [*TOY, SOURCE])
+
+
+def stop_at(step, run, overrides):
+    """Train up to a step in the way that a kill leaves a run: `running`, and rows that were not saved."""
+    from minitf.training.saving import RunCheckpoint
+
+    def kill(self, trainer, *args):
+        real(self, trainer, *args)
+        if trainer.global_step == step + 3:
+            raise SystemExit
+
+    real = RunCheckpoint.on_train_batch_end
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunCheckpoint, "on_train_batch_end", kill)
+        with pytest.raises(SystemExit):
+            train_here(run, overrides)
+    assert read_status(run)["status"] == "running"
+    return run
+
+
+def test_a_killed_run_equals_the_unbroken_one_and_a_finished_one_says_so(stopped, toy, capsys):
+    assert stopped.joinpath("metrics.csv").read_text().count("\n") > 5
+    (stopped / "checkpoints" / ".tmp-last-step=21.ckpt-77.part").write_bytes(b"half")
+    train_here(stopped, [], resume=True)
+    assert equal_runs(stopped, toy)
+    assert not list(stopped.rglob("*.part"))
+    assert not list(stopped.rglob(".lock"))
+    record = json.loads((stopped / "record.json").read_text())
+    assert [part["step"] for part in record["resumed"]] == [20]
+    before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    train_here(stopped, [], resume=True)
+    assert "has finished its 30 steps" in capsys.readouterr().out
+    assert before == {path: path.stat().st_mtime_ns for path in stopped.rglob("*") if path.is_file()}
+
+
+def test_a_run_that_was_killed_after_its_last_step_is_finished(stopped, toy):
+    train_here(stopped, [], resume=True)
+    (stopped / "metrics.json").unlink()
+    (stopped / "status.json").write_text('{"status": "running"}')
+    train_here(stopped, [], resume=True)
+    assert read_status(stopped)["status"] == "finished"
+    told, expected = (json.loads((run / "metrics.json").read_text()) for run in (stopped, toy))
+    for key in ("seed", "n_params", "steps", "best", "baseline"):
+        assert told[key] == expected[key]
+    for name, value in expected["final"].items():
+        assert "per_s" in name or told["final"][name] == value
+    assert told["train_tokens_per_s"] > 0
+
+
+def test_a_run_without_a_checkpoint_begins_again_in_its_folder(here, toy):
+    run = stop_at(2, here / "run", [*TOY, SOURCE])
+    assert not list(run.glob("checkpoints/*"))
+    train_here(run, [], resume=True)
+    assert equal_runs(run, toy)
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        (["model.n_layers=3"], r"so model.n_layers cannot be given: only trainer.max_steps,"),
+        (["optim=adamw"], "so optim cannot be given"),
+        (["+trainer.val_every=3"], "so trainer.val_every cannot be given"),
+        (["hydra.run.dir=x"], "so hydra.run.dir cannot be given"),
+        (["trainer.max_steps=7"], "has done 20 steps already; trainer.max_steps=7 is fewer"),
+        (["trainer.max_steps=0"], "max_steps"),
+        (["-m"], "a sweep goes on when its own command is given again"),
+    ],
+)
+def test_what_may_not_change_is_refused_by_name(stopped, monkeypatch, capsys, typed, message):
+    from minitf.commands.train import main
+
+    before = {path: path.stat().st_mtime_ns for path in stopped.rglob("*") if path.is_file()}
+    monkeypatch.setattr(sys, "argv", ["minitf-train", "resume=run", *typed])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert before == {path: path.stat().st_mtime_ns for path in stopped.rglob("*") if path.is_file()}
+
+
+def test_length_and_logging_may_change(stopped):
+    train_here(stopped, ["trainer.max_steps=26", "trainer.log_every=2", "logger=wandb"], resume=True)
+    steps = [row["step"] for row in read_metrics(stopped) if "train/loss" in row]
+    assert steps == [5, 10, 15, 20, 22, 24, 26]
+    assert len(list(stopped.glob("wandb/offline-run-*"))) == 1
+
+
+def test_a_config_that_was_edited_is_refused(stopped):
+    text = (stopped / "config.yaml").read_text()
+    (stopped / "config.yaml").write_text(text.replace("val_every: 10", "val_every: 11"))
+    with pytest.raises(ConfigError, match=r"config.yaml was changed .*: trainer.val_every was 10 and is 11"):
+        train_here(stopped, [], resume=True)
+
+
+def test_other_text_is_refused(stopped, here, tmp_path_factory):
+    other = write_corpus(tmp_path_factory.mktemp("other") / "corpus")
+    (other / "000.txt").write_text("something else\n" * 30)
+    (here / "corpus").unlink()
+    (here / "corpus").symlink_to(other)
+    with pytest.raises(DataError, match="not the one that this run began with"):
+        train_here(stopped, [], resume=True)
+
+
+def test_two_processes_never_train_in_one_folder(here):
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE, *TOY, SOURCE, LONG, "hydra.run.dir=run"], stdout=subprocess.DEVNULL
+    )
+    try:
+        while read_status(here / "run") is None:
+            assert process.poll() is None
+            time.sleep(0.01)
+        for resume in (False, True):
+            with pytest.raises(ConfigError, match="another process is training in"):
+                train_here(here / "run", [*TOY, SOURCE], resume=resume)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_sweep_names_what_failed_runs_the_rest_and_is_done_once(here):
+    typed = ["-m", *TOY, SOURCE, "trainer.max_steps=5", "model.attention.n_heads=4,3,2", "hydra.sweep.dir=sweep"]
+    done = command("train", *typed, cwd=here)
+    assert done.returncode == 1, done.stderr
+    assert "1 of 3 jobs failed" in done.stderr
+    assert re.search(r"sweep.1-gpt_tiny-text_files-s0: .*multiple of n_heads \(3\)", done.stderr)
+    assert "Traceback" not in done.stderr
+    folders = sorted(path.name[0] for path in (here / "sweep").iterdir() if path.is_dir())
+    assert folders == ["0", "2"]
+    times = {path: path.stat().st_mtime_ns for path in (here / "sweep").glob("[02]*/*") if path.is_file()}
+    again = command("train", *typed[:-2], "model.attention.n_heads=4,1,2", typed[-1], cwd=here)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout.count("has finished its 5 steps") == 2
+    assert again.stdout.count("run folder ") == 1
+    assert times == {path: path.stat().st_mtime_ns for path in times}
+    other = command("train", *typed[:-2], "model.attention.n_heads=8,1,2", typed[-1], cwd=here)
+    assert other.returncode == 1
+    assert "0-gpt_tiny-text_files-s0 holds a run with another config: model.attention.n_heads was 4 and is 8" in (
+        other.stderr
+    )
+
+
+def test_a_signal_ends_the_whole_sweep_which_goes_on_with_its_own_command(here):
+    typed = ["-m", *TOY, SOURCE, "trainer.max_steps=400", "callbacks.every_seconds=0", "seed=0,1"]
+    rc, output = stop_when_trained(typed, signal.SIGTERM)
+    assert rc == 143, output
+    (sweep,) = (here / "runs").iterdir()
+    (job,) = (path for path in sweep.iterdir() if path.is_dir())
+    step = read_status(job)["step"]
+    assert 15 <= step < 400
+    line = output.splitlines()[-1]
+    assert line.startswith(f"interrupted by SIGTERM after step {step} (saved); the sweep goes on with: minitf-train -m")
+    assert line.endswith(f"hydra.sweep.dir=runs/{sweep.name}")
+    again = command("train", *line.split("minitf-train ")[1].split(), cwd=here)
+    assert again.returncode == 0, again.stderr
+    assert f"for 400 steps, from step {step} on" in again.stdout
+    assert [read_status(path)["status"] for path in sweep.iterdir() if path.is_dir()] == ["finished"] * 2
