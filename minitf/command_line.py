@@ -5,25 +5,29 @@ Nothing here imports torch at module level: help and refusals must answer at onc
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
+import shlex
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from minitf.config import check, compose, config_dir, config_groups, known_keys
+from minitf.config import check, choices, compose, config_dir, config_groups, one_option
 from minitf.errors import ConfigError, DataError
+from minitf.kinds import known_keys, nearest
 from minitf.training.launched import rank
+from minitf.typed import is_no_option, is_override, program
 
 # what a user can cause: told in one message
 MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError)
@@ -159,7 +163,7 @@ class friendly_errors:
 
 
 def explain(error: BaseException, name: str) -> str:
-    """The message of an error, with the nearest known name where a key is unknown."""
+    """The message of an error, in minitf's own words where Hydra's would not help."""
     text = str(error).strip()
     if isinstance(error, ConfigError | DataError):
         return text
@@ -168,22 +172,71 @@ def explain(error: BaseException, name: str) -> str:
     while error.__cause__ is not None and not text:
         error = error.__cause__
         text = str(error)
-    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
-    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your config"):
+    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name) or _unreadable(arg))]
+    if hints and not text.startswith("In '"):
+        return "\n".join(hints)
+    if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
+        options = option[3].split("\nConfig search path")[0].split()
+        return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+    if primary := re.search(r"Cannot find primary config '(.+)'\.", text):
+        return f"there is no config {primary[1]!r}: leave --config-name away, {program()} reads {name!r} by itself"
+    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your", "\nSee https:"):
         text = text.split(noise)[0]
-    return "\n".join([re.sub(r"\n\s*", "\n  ", text.strip()), *hints])
+    return re.sub(r"\n\s*", "\n  ", text.strip())
+
+
+def _unreadable(arg: str) -> str | None:
+    """What is wrong with an argument that Hydra cannot read as key=value."""
+    if arg.startswith("-"):
+        return None
+    key, equals, value = arg.partition("=")
+    if not equals and not arg.startswith("~"):
+        return f"{arg!r} is neither key=value nor group=option"
+    quoted = shlex.quote(f'{key}="{value}"')
+    try:
+        parsed = OverridesParser.create().parse_override(arg)
+    except HydraException:
+        return f"the value of {arg!r} cannot be read as it is: if it is a text, quote it, {quoted}"
+    if parsed.is_sweep_override() and not {"-m", "--multirun"} & set(sys.argv):
+        return f"{arg!r} holds several values: to try each put -m first; as one text quote it, {quoted}"
+    return None
 
 
 def _nearest_for(arg: str, name: str) -> str | None:
-    key = arg.lstrip("+~").split("=", 1)[0].split("@")[0]
-    if "=" not in arg or arg.startswith("-"):
+    """What is wrong with the key of an argument."""
+    typed = arg.partition("=")[0]
+    key = typed.lstrip("+~").split("@")[0]
+    if not is_override(arg):
         return None
+    if key.startswith("hydra"):
+        return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
+    groups = config_groups()
     try:
-        base = compose(name, [a for a in sys.argv[1:] if a.split("=")[0] in config_groups()])
+        own = choices(name, [a for a in sys.argv[1:] if a.partition("=")[0] in groups])
     except HydraException:
-        base = compose(name)
-    known = {*known_keys(base), *config_groups()}
-    if key in known:
-        return None
-    near = difflib.get_close_matches(key, sorted(known), n=3, cutoff=0.5)
-    return f"'{key}' is no key or group of '{name}'" + (f"; nearest: {', '.join(near)}" if near else "")
+        own = choices(name)
+    if key in groups:
+        if is_no_option(arg):
+            return f"{one_option(key)}; got {arg}"
+        if key in own or typed.startswith("+"):
+            return None
+        return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
+    known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items() if option])), *own}
+    return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
+
+
+def _unknown(key: str, name: str, known: Collection[str]) -> str:
+    return f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
+
+
+def _keys_inside(arg: str, key: str) -> list[str]:
+    """The keys that a value like {a:1} names."""
+    with suppress(HydraException):
+        value = OverridesParser.create().parse_override(arg).value()
+        return [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else []
+    return []
+
+
+def _nearest_of_hydra(key: str, name: str) -> str | None:
+    known = [f"hydra.{k}" for k in known_keys(compose(name, return_hydra_config=True).hydra)]
+    return None if key in known or "/" in key else f"{key!r} is no key of Hydra's{nearest(key, known)}"

@@ -5,24 +5,25 @@ Nothing here imports torch at module level: checks and composing must answer at 
 
 from __future__ import annotations
 
-import difflib
+import functools
+import inspect
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import InstantiationException
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from minitf.errors import ConfigError, DataError
+from minitf.kinds import DATA_FACTS, problems
 
-# what the command learns from the data and writes into the config before the model is built
-DATA_FACTS = ("vocab_size",)
-# keys for which null means something although their default is a value
-NULLABLE = ("clip_norm", "chunk_rows", "n_kv_heads", "d_head", "d_ff", "fast", "top_k", "top_p")
+MAX_SEED = 2**32 - 1  # numpy takes no larger one
 
 OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
 
@@ -36,16 +37,17 @@ def config_dir() -> Path:
     raise ConfigError(f"minitf's configs are missing beside {here}: install minitf again")
 
 
-def compose(name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """The config `name` with overrides, outside or inside of a command."""
+def compose(name: str, overrides: Sequence[str] = (), return_hydra_config: bool = False) -> DictConfig:
+    """The config `name` with overrides, outside or inside of a command; if asked for, with Hydra's own settings."""
+    wanted = {"overrides": list(overrides), "return_hydra_config": return_hydra_config}
     if GlobalHydra.instance().is_initialized():
-        return hydra.compose(name, overrides=list(overrides))
+        return hydra.compose(name, **wanted)
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
-        return hydra.compose(name, overrides=list(overrides))
+        return hydra.compose(name, **wanted)
 
 
 def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
-    """Refuse, before anything heavy is imported, unknown keys that came in by `+` and values of the wrong kind.
+    """Refuse, before anything heavy is imported, unknown keys and values of the wrong kind, wherever they come from.
 
     Args:
         cfg: the composed config.
@@ -55,59 +57,80 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
     Raises:
         ConfigError: names the key, the value and what is expected.
     """
-    groups = config_groups()
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    choices = [o.input_line for o in parsed if o.key_or_group in groups]
-    base = compose(name, choices)
-    known = known_keys(base)
+    groups = config_groups()
     for override in parsed:
-        key = override.key_or_group
-        if (override.is_add() or override.is_force_add()) and key not in groups and key not in known:
-            near = difflib.get_close_matches(key, known, n=3, cutoff=0.5)
-            raise ConfigError(f"'{key}' is no key of '{name}'; nearest: {', '.join(near) or 'none'}")
-    for key in known:
-        if not OmegaConf.is_missing(base, key):
-            _check_kind(key, OmegaConf.select(base, key), OmegaConf.select(cfg, key))
+        if override.package is not None:
+            typed, group = override.input_line, override.key_or_group
+            raise ConfigError(
+                f"{typed} puts an option where nothing reads it: {group}=... chooses one in its own place"
+            )
+    typed = {override.key_or_group for override in parsed}
+    added = [o.input_line for o in parsed if o.is_add() and o.key_or_group in groups]
+    for key, message in problems(_base(name, overrides), cfg, name, groups):
+        own = any(key == t or key.startswith(f"{t}.") or t.startswith(f"{key}.") for t in typed)
+        raise ConfigError(message if own or not added else f"{message}; it comes with {', '.join(added)}")
     if missing := sorted(OmegaConf.missing_keys(cfg)):
         raise ConfigError(f"{missing[0]} has no value: give {missing[0]}=...")
+    _check_values(cfg, typed)
 
 
-def _check_kind(key: str, default: Any, value: Any) -> None:
-    """A value keeps the kind of its default: a number stays a number. A default of null takes anything."""
-    if value is None and default is not None and key.rsplit(".", 1)[-1] not in NULLABLE:
-        raise ConfigError(f"{key} cannot be null; the default is {str(default).splitlines()[0]:.60}")
-    if isinstance(default, DictConfig) and value is not None and not isinstance(value, DictConfig):
-        group = key.replace(".", "/")
-        way = f"{group}={value} chooses an option" if group in config_groups() else "change the keys inside it"
-        raise ConfigError(f"{key} is a part with keys of its own, not a value such as {value!r}: {way}")
-    if default is None or value is None or isinstance(default, DictConfig) or isinstance(value, DictConfig):
-        return
-    if isinstance(default, bool):
-        fits, kind = isinstance(value, bool), "true or false"
-    elif isinstance(default, int):
-        fits, kind = isinstance(value, int) and not isinstance(value, bool), "a whole number"
-    elif isinstance(default, float):
-        fits, kind = isinstance(value, int | float) and not isinstance(value, bool), "a number"
-    elif isinstance(default, ListConfig):
-        fits, kind = isinstance(value, ListConfig), "a list like [a,b]"
-    else:
-        return
-    if not fits:
-        raise ConfigError(f"{key} must be {kind} such as {str(default).lower()}, got {value!r}")
+def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
+    """What no part can see alone."""
+    if not 0 <= cfg.get("seed", 0) <= MAX_SEED:
+        raise ConfigError(f"seed ({cfg.seed}) must be a whole number from 0 to {MAX_SEED}")
+    # the usual warm-up may be longer than a short trial; one that was asked for must fit
+    if "schedule.warmup_steps" in typed and 0 < cfg.trainer.max_steps < cfg.schedule.warmup_steps:
+        raise ConfigError(
+            f"schedule.warmup_steps ({cfg.schedule.warmup_steps}) is longer than the run, trainer.max_steps "
+            f"({cfg.trainer.max_steps}): the rate would never reach its peak. Shorten the warm-up or lengthen the run"
+        )
 
 
-def known_keys(cfg: DictConfig) -> list[str]:
-    """Every dotted key of a config."""
+def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
+    """The option chosen in each group, for example {"model": "gpt_tiny"}; None where it is not a single one."""
+    return _choices(compose(name, overrides, return_hydra_config=True).hydra)
 
-    def walk(node: DictConfig, prefix: str) -> Iterator[str]:
-        for key in node:
-            yield f"{prefix}{key}"
-            if not OmegaConf.is_missing(node, key) and not OmegaConf.is_interpolation(node, key):
-                child = node[key]
-                if isinstance(child, DictConfig):
-                    yield from walk(child, f"{prefix}{key}.")
 
-    return list(walk(cfg, ""))
+def _choices(own: DictConfig) -> dict[str, str | None]:
+    return {group: option for group, option in own.runtime.choices.items() if not group.startswith("hydra/")}
+
+
+def _raw(typed: ListConfig) -> list[str]:
+    return OmegaConf.to_container(typed, resolve=False)
+
+
+def _base(name: str, overrides: Sequence[str]) -> DictConfig:
+    """The config with the chosen options only: what an experiment or `+` added is not in it.
+
+    An option can bring groups of its own, so the choices are found level by level.
+    """
+    # inside of a command Hydra has composed them already
+    now = HydraConfig.get() if HydraConfig.initialized() else None
+    same = now is not None and now.job.config_name == name and _raw(now.overrides.task) == list(overrides)
+    wanted = _choices(now) if same else choices(name, overrides)
+    chosen: dict[str, str] = {}
+    while True:
+        base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
+        own = _choices(base.hydra)
+        if odd := [group for group in own if not isinstance(wanted.get(group), str)]:
+            raise ConfigError(one_option(odd[0]))
+        new = {group: wanted[group] for group, option in own.items() if wanted[group] != option}
+        if not new:
+            with open_dict(base):
+                del base["hydra"]
+            return base
+        chosen |= new
+
+
+def one_option(group: str) -> str:
+    """The message for a group without exactly one option."""
+    return f"{group} needs one option: {', '.join(f'{group}={option}' for option in group_options(group))}"
+
+
+def group_options(group: str) -> list[str]:
+    """The options of a config group that minitf brings."""
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
 
 
 def config_groups() -> list[str]:
@@ -124,19 +147,39 @@ def build(node: DictConfig | dict, **extra: Any) -> Any:
         extra: arguments added to those of the node.
 
     Raises:
-        ConfigError: from a constructor, without Hydra's wrapping; unknown or missing arguments.
+        ConfigError: from a constructor, without Hydra's wrapping; unknown or missing arguments; no such target; sizes
+            beyond the memory.
     """
     try:
-        return hydra.utils.instantiate(node, **extra, _convert_="all")
+        made = hydra.utils.instantiate(node, **extra, _convert_="all")
+        if isinstance(made, functools.partial):
+            # an unknown argument would be found at the call only, maybe after long work
+            inspect.signature(made.func).bind_partial(*made.args, **made.keywords)
+    except TypeError as error:
+        raise ConfigError(f"{node.get('_target_')}: {error}") from error
     except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None and not isinstance(cause, ConfigError | DataError):
-            cause = cause.__cause__
-        if cause is not None:
-            raise cause from None
-        if isinstance(error.__cause__, TypeError) and "argument" in str(error.__cause__):
-            raise ConfigError(f"{node.get('_target_')}: {error.__cause__}") from error
-        raise
+        raise _reason(node, error) from None
+    return made
+
+
+def _reason(node: DictConfig | dict, error: InstantiationException) -> Exception:
+    """What the user can do something about, behind Hydra's wrapping; the error itself where there is nothing."""
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
+    if own := [cause for cause in chain if isinstance(cause, ConfigError | DataError)]:
+        return own[0]
+    if isinstance(error.__cause__, TypeError) and "argument" in str(error.__cause__):
+        return ConfigError(f"{node.get('_target_')}: {error.__cause__}")
+    if located := re.match(r"Error locating target '([^']*)'", str(error)):
+        key = re.search(r"full_key: (\S+)", str(error))
+        return ConfigError(
+            f"{key[1] + '.' if key else ''}_target_={located[1]} names nothing that can be imported ({chain[-1]}): "
+            "check its spelling, or leave it out"
+        )
+    if any("allocate memory" in str(cause) or isinstance(cause, MemoryError) for cause in chain):
+        return ConfigError(f"{node.get('_target_')} does not fit into memory: choose smaller sizes")
+    return error
 
 
 def build_data(cfg: DictConfig) -> Any:

@@ -163,7 +163,7 @@ FORBIDDEN = [
     (["model.dropout=1.5"], "dropout is a probability"),
     (["model/mask=sliding_window", "model.mask.window=0"], "window must be a whole number of at least 1, got 0"),
     (["model.ffn.d_ff=-1"], "d_ff must be a whole number of at least 1"),
-    (["model.init.std=0"], "init std must be positive"),
+    (["model.init.std=0"], "init std must be a finite number above 0, got 0"),
 ]
 
 

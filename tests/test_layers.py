@@ -23,13 +23,15 @@ MAY_IMPORT = {
     "generation": CORE | {"blocks", "models", "generation"},
     "data": BASE | {"positions", "data"},
     "training": CORE | {"blocks", "models", "training"},
-    "config": BASE,
-    "command_line": BASE | {"config", "training"},
+    "kinds": BASE,
+    "config": BASE | {"kinds"},
+    "typed": BASE | {"config", "kinds"},
+    "command_line": BASE | {"config", "kinds", "training", "typed"},
     "runs": BASE | {"config", "data", "training"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "commands": CORE
     | {"bench", "blocks", "models", "generation", "data", "training"}
-    | {"config", "command_line", "runs", "commands", "__init__"},
+    | {"config", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }
 FILES = sorted(ROOT.rglob("*.py"))
@@ -71,11 +73,12 @@ def test_only_two_files_import_hydra():
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if part_of(p) in {"commands", "command_line", "config", "errors", "__init__"}]
+    "path",
+    [p for p in FILES if part_of(p) in {"commands", "command_line", "config", "kinds", "typed", "errors", "__init__"}],
 )
 def test_commands_import_nothing_heavy_at_module_level(path):
     heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
-    light_parts = {"errors", "config", "command_line", "commands", "__version__"}
+    light_parts = {"errors", "config", "kinds", "typed", "command_line", "commands", "__version__"}
     light_files = {"minitf.training.launched"}
     for name in imports(path, top_level_only=True):
         assert name.split(".")[0] not in heavy

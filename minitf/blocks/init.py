@@ -4,7 +4,7 @@ import math
 
 from torch import nn
 
-from minitf.errors import ConfigError
+from minitf.blocks.checks import check_above
 
 
 class Gpt2:
@@ -17,8 +17,7 @@ class Gpt2:
     """
 
     def __init__(self, std: float) -> None:
-        if not 0 < std < math.inf:
-            raise ConfigError(f"init std must be positive, got {std}")
+        check_above(0, "0.02 is usual", **{"init std": std})
         self.std = std
 
     def __call__(self, model: nn.Module) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from minitf.blocks.checks import check_probability
+from minitf.blocks.checks import check_finite, check_probability
 from minitf.blocks.position import Position
 from minitf.cache import KVCache
 from minitf.tap import Tappable
@@ -43,6 +43,7 @@ class Layer(Tappable):
     ) -> None:
         super().__init__()
         check_probability("dropout", dropout)
+        check_finite(attention_residual=attention_residual, ffn_residual=ffn_residual)
         self.attention = attention
         self.ffn = ffn
         self.attention_norm = norm(d_model)

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from minitf.blocks.checks import check_above, check_memory
 from minitf.errors import ConfigError
 from minitf.positions import offset
 
@@ -59,6 +60,7 @@ class Learned(Position):
 
     def __init__(self, *, d_model: int, d_head: int, n_heads: int, max_len: int, causal: bool) -> None:
         super().__init__(d_model=d_model, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=causal)
+        check_memory(max_len * d_model, f"a learned position table for data.seq_len={max_len}")
         self.table = nn.Embedding(max_len, d_model)
         self.limit = max_len
 
@@ -95,8 +97,7 @@ class Rope(Position):
         super().__init__(d_model=d_model, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=causal)
         if d_head % 2:
             raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
-        if not 1 < base < float("inf"):
-            raise ConfigError(f"rope base must be larger than 1, got {base}")
+        check_above(1, "10000 is usual", **{"rope base": base})
         self.base = base
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
-from minitf.command_line import Job, entry, take_raw
+from minitf.command_line import Job, entry, friendly_errors, take_raw
 from minitf.config import build
 from minitf.errors import ConfigError, DataError
+from minitf.typed import check_typed
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,8 +27,10 @@ RAW = ("run", "prompt", "prompt_file")
 def main() -> None:
     """Read the command line and write to standard output as the text grows."""
     raw = take_raw(RAW)
-    if {"-m", "--multirun"} & set(sys.argv[1:]):
-        sys.exit("error: this command has no sweeps: call it once for each value")
+    with friendly_errors("generate"):
+        if {"-m", "--multirun"} & set(sys.argv[1:]):
+            raise ConfigError("this command has no sweeps: call it once for each value")
+        check_typed(sys.argv[1:])
     entry("generate", lambda cfg, job: write(cfg, job, raw))
 
 
@@ -40,8 +44,9 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
     """
     from minitf.runs import load_run
 
-    if "run" not in raw:
+    if not raw.get("run"):
         raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
+    check_run(Path(raw["run"]).expanduser())
     prompt = read_prompt(raw)
     sampler = build(cfg.sampler)
     make_cache = build(cfg.cache) if cfg.cache else None
@@ -113,6 +118,16 @@ def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
     for step in steps:
         yield decoder.push(int(step.ids[0]))
     yield decoder.flush()
+
+
+def check_run(path: Path) -> None:
+    """Refuse what lies inside a run folder, before anything heavy is imported; `load_run` looks at the rest."""
+    for folder in path.parents:
+        if (folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir():
+            raise ConfigError(
+                f"{path} lies inside a run; name the run's folder, run={shlex.quote(str(folder))}. checkpoint=best or "
+                "checkpoint=last chooses between its checkpoints"
+            )
 
 
 def read_prompt(raw: dict[str, str]) -> str:

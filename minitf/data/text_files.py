@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minitf.data.text import Documents, check_val_fraction, in_validation, split_by_place
-from minitf.errors import DataError
+from minitf.errors import ConfigError, DataError
 
 LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # file name ending: loader of `datasets`
 ENDINGS = (".txt", *LOADERS)
@@ -24,11 +24,19 @@ class TextFiles:
         path: a file, a folder (searched with its subfolders) or a glob, relative to where the command was started.
         val_fraction: part of the characters that is validation, between 0 and 1.
         column: name of the column with the text in `.jsonl` and `.parquet` files.
+
+    Raises ConfigError for a path or column that is no text or empty.
     """
 
     name = "text_files"
 
     def __init__(self, path: str, val_fraction: float = 0.05, column: str = "text") -> None:
+        for name, value in [("path", path), ("column", column)]:
+            if not isinstance(value, str) or not value.strip():
+                raise ConfigError(
+                    f"data.source.{name} must be a text that is not empty, got {value!r}: "
+                    f"""write 'data.source.{name}="..."'"""
+                )
         self.path = path
         self.val_fraction = check_val_fraction(val_fraction)
         self.column = column

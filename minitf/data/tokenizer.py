@@ -20,6 +20,7 @@ from minitf.errors import ConfigError, DataError
 from minitf.files import atomic_file
 
 FILE_NAME = "tokenizer.json"
+MAX_BPE = 1_000_000  # ids; memory for more is asked for before any text is read
 
 
 class BaseTokenizer(ABC):
@@ -152,14 +153,14 @@ class BPETokenizer(BaseTokenizer):
     Args:
         vocab_size: ids in all: 256 bytes, the merges, and bos. A text too small for that many merges gives fewer.
 
-    Raises ConfigError below 257.
+    Raises ConfigError below 257 and above MAX_BPE.
     """
 
     def __init__(self, vocab_size: int = 2048) -> None:
-        if not isinstance(vocab_size, int) or vocab_size < 257:
+        if not isinstance(vocab_size, int) or not 257 <= vocab_size <= MAX_BPE:
             raise ConfigError(
-                f"vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number of at least 257: 256 bytes and "
-                "bos. 2048 suits small models; data/tokenizer=char counts for itself."
+                f"data.tokenizer.vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number from 257 (256 "
+                f"bytes and bos) to {MAX_BPE}. 2048 suits small models; data/tokenizer=char counts for itself."
             )
         self._wanted = vocab_size
         self.vocab_size = vocab_size

@@ -215,5 +215,7 @@ def _check(
         raise ConfigError(f"prefill_chunk must be at least 1 or null, got {chunk}")
     if pad_id < 0:
         raise ConfigError(f"pad_id must be a token id, got {pad_id}")
+    if seeds is not None and not all(0 <= seed < 2**63 for seed in seeds):
+        raise ConfigError(f"seeds must be whole numbers from 0 to 2**63 - 1, got {list(seeds)}")
     if seeds is not None and len(seeds) != len(text.lengths):
         raise ConfigError(f"{len(text.lengths)} rows need as many seeds, got {len(seeds)}")

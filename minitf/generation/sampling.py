@@ -34,11 +34,13 @@ class Sample:
 
     def __init__(self, temperature: float, top_k: int | None, top_p: float | None) -> None:
         if not 0 <= temperature < float("inf"):
-            raise ConfigError(f"temperature must be 0 (greedy) or a positive number, got {temperature}")
+            raise ConfigError(f"sampler.temperature must be 0 (greedy) or a positive number, got {temperature}")
         if top_k is not None and (isinstance(top_k, bool) or not isinstance(top_k, int) or top_k < 1):
-            raise ConfigError(f"top_k must be a whole number of at least 1, or null for no limit, got {top_k}")
+            raise ConfigError(
+                f"sampler.top_k must be a whole number of at least 1, or null for no limit, got {top_k!r}"
+            )
         if top_p is not None and not (isinstance(top_p, int | float) and 0 < top_p <= 1):
-            raise ConfigError(f"top_p must lie above 0 and up to 1, or be null for no limit, got {top_p}")
+            raise ConfigError(f"sampler.top_p must lie above 0 and up to 1, or be null for no limit, got {top_p!r}")
         self.temperature = temperature
         self.top_k = top_k
         self.top_p = top_p

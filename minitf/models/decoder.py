@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from minitf.blocks.checks import check_positive, check_probability
+from minitf.blocks.checks import check_memory, check_positive, check_probability
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
 from minitf.cache import KVCache
@@ -55,10 +55,13 @@ class Decoder(nn.Module):
         init: Callable[[nn.Module], None],
     ) -> None:
         super().__init__()
-        check_positive(vocab_size=vocab_size, max_len=max_len, d_model=d_model, n_layers=n_layers)
+        check_positive(vocab_size=vocab_size, d_model=d_model, n_layers=n_layers)
+        check_positive(**{"max_len (data.seq_len)": max_len})
         check_probability("dropout", dropout)
         self.n_layers = n_layers
         self.sees_future = mask.sees_future
+        n_params = d_model * (vocab_size + 4 * d_model * n_layers)  # about; never too many
+        check_memory(n_params, f"a model of d_model={d_model}, n_layers={n_layers}")
         self.embedding = nn.Embedding(vocab_size, d_model)
         self.dropout = nn.Dropout(dropout)
         self.layers = nn.ModuleList(

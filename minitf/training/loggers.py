@@ -29,26 +29,33 @@ def csv(run_dir: str | Path, config: dict[str, Any]) -> list[Logger]:
     return [MetricsCsv(run_dir)]
 
 
-def wandb(
-    run_dir: str | Path,
-    config: dict[str, Any],
-    project: str = "minitf",
-    online: bool = False,
-    init_timeout: float = 20.0,
-) -> list[Logger]:
-    """Return the local metrics.csv and a Weights & Biases run.
+class Wandb:
+    """The local metrics.csv and a Weights & Biases run: a factory that is checked before it makes anything.
 
     Args:
-        run_dir: the run's folder; its name becomes the run's name, and the run's own files lie in it.
-        config: the resolved config, shown with the run.
         project: the project that the run belongs to.
         online: False: files that `wandb sync` can upload later; neither a key nor a network is needed.
         init_timeout: how long to wait for the server, in seconds.
 
     Raises:
-        ConfigError: wandb is not installed, or online is set and no API key is known or no server answers.
+        ConfigError: wandb is not installed, a value out of range, or online is set and no API key is known.
     """
-    return [MetricsCsv(run_dir), WandbRun(run_dir, config, project, online, init_timeout)]
+
+    def __init__(self, project: str = "minitf", online: bool = False, init_timeout: float = 20.0) -> None:
+        _check(project, online, init_timeout)
+        self.project, self.online, self.init_timeout = project, online, init_timeout
+
+    def __call__(self, run_dir: str | Path, config: dict[str, Any]) -> list[Logger]:
+        """Return the two loggers.
+
+        Args:
+            run_dir: the run's folder; its name becomes the run's name, and the run's own files lie in it.
+            config: the resolved config, shown with the run.
+
+        Raises:
+            ConfigError: online is set and no server answers.
+        """
+        return [MetricsCsv(run_dir), WandbRun(run_dir, config, self.project, self.online, self.init_timeout)]
 
 
 class WandbRun(Logger):
@@ -58,7 +65,7 @@ class WandbRun(Logger):
     later open it again under the same id.
 
     Args:
-        run_dir, config, project, online, init_timeout: see `wandb`.
+        run_dir, config, project, online, init_timeout: see `Wandb`.
 
     Raises:
         ConfigError: wandb is not installed, or online is set and no API key is known or no server answers.
@@ -73,15 +80,7 @@ class WandbRun(Logger):
         init_timeout: float = 20.0,
     ) -> None:
         super().__init__()
-        if importlib.util.find_spec("wandb") is None:
-            raise ConfigError(
-                "logger=wandb needs the package wandb. Install it with: pip install wandb, or use logger=csv"
-            )
-        if online and not _has_key():
-            raise ConfigError(
-                "logger.online=true needs an API key, and none is known. Run: wandb login, or set WANDB_API_KEY,"
-                " or leave logger.online=false and upload later with wandb sync"
-            )
+        _check(project, online, init_timeout)
         self._run_dir, self._config = Path(run_dir), config
         self._project, self._online, self._init_timeout = project, online, init_timeout
         self._run: Any = None
@@ -158,6 +157,20 @@ class WandbRun(Logger):
         if self._run is not None:
             self._run.finish(exit_code=0 if status == "success" else 1)
             self._run = None
+
+
+def _check(project: str, online: bool, init_timeout: float) -> None:
+    if not isinstance(project, str) or not project.strip():
+        raise ConfigError(f"logger.project must be a name, got {project!r}: a number needs quotes, '\"2024\"'")
+    if not 0 < init_timeout < float("inf"):
+        raise ConfigError(f"logger.init_timeout ({init_timeout}) must be a number of seconds above 0")
+    if importlib.util.find_spec("wandb") is None:
+        raise ConfigError("logger=wandb needs the package wandb. Install it with: pip install wandb, or use logger=csv")
+    if online and not _has_key():
+        raise ConfigError(
+            "logger.online=true needs an API key, and none is known. Run: wandb login, or set WANDB_API_KEY,"
+            " or leave logger.online=false and upload later with wandb sync"
+        )
 
 
 def _has_key() -> bool:

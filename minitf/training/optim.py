@@ -1,6 +1,6 @@
 """Optimizers: AdamW, and Muon for the matrices with AdamW for the rest, as one optimizer object."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -8,6 +8,8 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Muon, Optimizer
 
 from minitf.errors import ConfigError
+
+MAX_NS_STEPS = 100  # torch's own limit
 
 
 def adamw(
@@ -31,7 +33,7 @@ def adamw(
     Raises:
         ConfigError: a number out of range, or nothing to train.
     """
-    _check(lr=lr, weight_decay=weight_decay)
+    _check(weight_decay, betas, eps, lr=lr)
     return AdamW(_decay_groups(_trainable(model), weight_decay), lr=lr, betas=tuple(betas), eps=eps, fused=True)
 
 
@@ -63,9 +65,13 @@ def muon(
     Raises:
         ConfigError: a number out of range, or a model without such matrices.
     """
-    _check(lr=lr, adamw_lr=adamw_lr, weight_decay=weight_decay)
-    if ns_steps < 1:
-        raise ConfigError(f"ns_steps ({ns_steps}) must be at least 1; 5 is usual")
+    _check(weight_decay, betas, eps, lr=lr, adamw_lr=adamw_lr)
+    if not _is_share(momentum):
+        raise ConfigError(f"optim.momentum ({momentum}) must lie from 0 up to, not including, 1; 0.95 is usual")
+    if not (isinstance(ns_steps, int) and 1 <= ns_steps < MAX_NS_STEPS):
+        raise ConfigError(
+            f"optim.ns_steps ({ns_steps}) must be a whole number from 1 to {MAX_NS_STEPS - 1}; 5 is usual"
+        )
     matrices = layer_matrices(model)
     if not matrices:
         raise ConfigError("optim=muon found no weight matrix in this model's layers; use optim=adamw")
@@ -170,11 +176,25 @@ def _decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dic
     return [group for group in groups if group["params"]]
 
 
-def _check(weight_decay: float, **rates: float) -> None:
+def _check(weight_decay: float, betas: Sequence[float], eps: float, **rates: float) -> None:
     for name, rate in rates.items():
-        if not 0 < rate < float("inf"):
+        if not (_is_number(rate) and 0 < rate < float("inf")):
             raise ConfigError(
-                f"{name} ({rate}) must be a finite number above 0; 3e-3 is a usual start for a small model"
+                f"optim.{name} ({rate}) must be a finite number above 0; 3e-3 is a usual start for a small model"
             )
-    if not 0 <= weight_decay < float("inf"):
-        raise ConfigError(f"weight_decay ({weight_decay}) must be a finite number, 0 or more; 0 turns it off")
+    if not (_is_number(weight_decay) and 0 <= weight_decay < float("inf")):
+        raise ConfigError(f"optim.weight_decay ({weight_decay}) must be a finite number, 0 or more; 0 turns it off")
+    if not (isinstance(betas, list | tuple) and len(betas) == 2 and all(map(_is_share, betas))):
+        raise ConfigError(
+            f"optim.betas ({betas}) must be two numbers from 0 up to, not including, 1; [0.9,0.95] is usual"
+        )
+    if not (_is_number(eps) and 0 < eps < float("inf")):
+        raise ConfigError(f"optim.eps ({eps}) must be a finite number above 0; 1e-8 is usual")
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < 1
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -108,7 +108,7 @@ def wsd(
     """
     _check(n_steps, warmup_steps, min_ratio)
     if not 0 < decay_fraction <= 1:
-        raise ConfigError(f"decay_fraction ({decay_fraction}) must lie above 0 and at most at 1")
+        raise ConfigError(f"schedule.decay_fraction ({decay_fraction}) must lie above 0 and at most at 1")
     first_falling = max(warmup_steps, n_steps - round(decay_fraction * n_steps))
 
     def factor(step: int) -> float:
@@ -127,9 +127,8 @@ def _progress(step: int, start: int, end: int) -> float:
 
 
 def _check(n_steps: int, warmup_steps: int, min_ratio: float = 0.0) -> None:
-    if n_steps < 1:
-        raise ConfigError(f"n_steps ({n_steps}) must be at least 1")
-    if warmup_steps < 0:
-        raise ConfigError(f"warmup_steps ({warmup_steps}) must not be negative; 0 means no warm-up")
+    for name, value, least in [("trainer.max_steps", n_steps, 1), ("schedule.warmup_steps", warmup_steps, 0)]:
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} ({value}) must be a whole number of at least {least}")
     if not 0 <= min_ratio <= 1:
-        raise ConfigError(f"min_ratio ({min_ratio}) must lie between 0 and 1: it is a share of the peak rate")
+        raise ConfigError(f"schedule.min_ratio ({min_ratio}) must lie from 0 to 1: it is a share of the peak rate")

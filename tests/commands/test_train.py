@@ -95,7 +95,7 @@ def test_a_used_folder_is_refused(toy):
     [
         ("model/mask=full", "the model's mask shows it"),
         ("model.attention.n_heads=5", "must be a multiple of n_heads"),
-        ("trainer.max_steps=0", "n_steps .* at least 1"),
+        ("trainer.max_steps=0", r"trainer\.max_steps .* at least 1"),
         ("trainer.accumulate=3", "batch_size"),
         ("optim.lr=-1", "lr"),
         ("trainer.precision=bf17", "precision"),

@@ -280,7 +280,7 @@ def test_what_is_no_position_is_refused(pos):
 
 @pytest.mark.parametrize("size", ["vocab_size", "max_len", "d_model", "n_layers"])
 def test_sizes_below_one_are_refused(size):
-    with pytest.raises(ConfigError, match=f"{size} must be a whole number of at least 1, got 0"):
+    with pytest.raises(ConfigError, match=rf"{size}( \(data\.seq_len\))? must be a whole number of at least 1, got 0"):
         parts.model("gpt_tiny", f"model.{size}=0")
 
 

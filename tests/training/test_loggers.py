@@ -39,7 +39,7 @@ def test_three_offline_runs_of_one_process_stay_apart(home, tmp_path):
     crashed.log_metrics({"train/loss": 9.0}, step=100)
     for seed in range(3):
         folder = tmp_path / f"run{seed}"
-        made = loggers.wandb(folder, {"seed": seed})
+        made = loggers.Wandb()(folder, {"seed": seed})
         look = LookAtRun(made[1])
         trainer = make_trainer(folder, made, [look], max_steps=2, val_every=2, log_every=1, accelerator="cpu")
         trainer.fit(make_task(), Batches(2), val_batches())
@@ -54,7 +54,7 @@ def test_three_offline_runs_of_one_process_stay_apart(home, tmp_path):
 
 def test_online_without_a_key_fails_at_once(home, tmp_path):
     with pytest.raises(ConfigError, match="needs an API key"):
-        loggers.wandb(tmp_path, {}, online=True)
+        loggers.Wandb(online=True)
     assert not (tmp_path / "wandb").exists()
 
 
@@ -72,4 +72,4 @@ def test_a_key_is_found_where_wandb_keeps_it(home, tmp_path, monkeypatch):
 def test_without_the_package_the_error_names_it(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ConfigError, match="pip install wandb"):
-        loggers.wandb(tmp_path, {})
+        loggers.Wandb()

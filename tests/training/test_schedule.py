@@ -52,7 +52,7 @@ def test_every_step_of_a_run_learns_and_none_exceeds_the_peak(make, warmup_steps
 @pytest.mark.parametrize("make", ALL)
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"n_steps": 0}, r"n_steps \(0\)"), ({"n_steps": 5, "warmup_steps": -1}, r"warmup_steps \(-1\)")],
+    [({"n_steps": 0}, r"trainer\.max_steps \(0\)"), ({"n_steps": 5, "warmup_steps": -1}, r"warmup_steps \(-1\)")],
 )
 def test_counts_out_of_range(make, settings, message):
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
