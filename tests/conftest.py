@@ -6,6 +6,11 @@ import torch
 torch.set_num_threads(min(2, torch.get_num_threads()))
 
 
+def pytest_addoption(parser):
+    parser.addoption("--fuzz-configs", type=int, default=300, help="random command lines that tests/fuzz tries")
+    parser.addoption("--fuzz-seed", type=int, default=0, help="seed of the first of them; the next one has the next")
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)

@@ -1,0 +1,260 @@
+"""Random command lines for training, as a pure function of a seed: mostly in range and small, often with a mistake.
+
+Groups, options, keys and the kinds of their values are read from the config files, so that whatever is new there joins
+by itself. Only sizes and what is slow or leaves this machine are listed here.
+"""
+
+import random
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from minitf.config import DATA_FACTS, config_dir, config_groups
+
+NAME = "train"
+FACTS = [f"data.{fact}" for fact in DATA_FACTS]
+# by the last part of the key: what keeps a run tiny, on this machine, and without a compiler
+SMALL = {
+    "d_model": (8, 16, 16, 24, 32, 64, 12, 10),
+    "n_layers": (1, 1, 1, 2, 3),
+    "n_heads": (1, 2, 4, 4, 3),
+    "n_kv_heads": ("null", 1, 2, 4, 3),
+    "d_head": ("null", 4, 8, 16, 3),
+    "d_ff": ("null", 1, 7, 16, 64),
+    "vocab_size": (257, 280, 300),
+    "seq_len": (4, 8, 8, 16, 24, 40, 1),
+    "batch_size": (1, 2, 4, 4, 8, 3),
+    "max_steps": (3, 3, 4, 4, 2),
+    "val_every": (1, 2, 3, 100),
+    "log_every": (1, 2, 50),
+    "accumulate": (1, 1, 2, 4),
+    "warmup_steps": (0, 1, 2, 3),
+    "chunk_rows": ("null", 1, 7, 64),
+    "val_fraction": (0.2, 0.3, 0.5),
+    "seed": (0, 1, 7, 12345, 2**32 - 1),
+    "precision": ("auto", "auto", "32-true", "bf16-mixed", "bf16-true"),
+    "strategy": ("auto", "ddp", "fsdp"),
+    "accelerator": ("auto", "cpu"),
+    "devices": (1,),
+    "compile": ("false",),
+    "online": ("false",),
+    "dataset": ("nobody/nothing",),
+}
+# always given: their defaults are for real runs
+FRAME = "d_model n_layers seq_len batch_size max_steps vocab_size val_fraction path dataset".split()
+# share of the command lines with such an option that hold a mistake for sure: it is slow, or starts processes
+SELDOM = {
+    ("data", "python_stdlib"): 1.0,
+    ("data", "shakespeare"): 1.0,
+    ("data", "hub"): 1.0,
+    ("trainer", "ddp"): 1.0,
+    ("trainer", "fsdp"): 1.0,
+    ("logger", "wandb"): 0.7,
+}
+SURE = ("trainer.max_steps=0", "trainer.log_every=two", "+trainer.max_step=3", "task=nothing", "optim.lr=-1")
+# one of each sort of wrong, or at least of strange
+WILD = (0, 1, -1, 0.5, -0.1, 1e9, 10**9, 10**18, 10**30, 1e-30, 1e30, -(10**9))
+WILD += ("nan", "inf", "-inf", "null", "word", "word-1", "true", "false", "''", "' '", "é", "???", "-", "a/b", "1_0")
+WILD += (
+    "[]",
+    "[1,2]",
+    "[a]",
+    "[0.9,nan]",
+    "[[1]]",
+    "{}",
+    "{a:1}",
+    "${seed}",
+    "${nope}",
+    "${data.seq_len}",
+    "1,2",
+    "a b",
+)
+# what stays away from certain keys: it would be right, and take minutes
+RIGHT_BUT_SLOW = {"compile": ("true",), "online": ("true",)}
+
+
+@dataclass
+class Case:
+    """One command line.
+
+    Attributes:
+        seed: makes the same again.
+        overrides: what is typed.
+        chosen: option of each group.
+        odd: those of the overrides that are no in-range value.
+        sure: it must be refused, before any data is read.
+    """
+
+    seed: int
+    overrides: list[str]
+    chosen: dict[str, str] = field(default_factory=dict)
+    odd: list[str] = field(default_factory=list)
+    sure: bool = False
+
+
+def generate(seed: int, corpus: Path) -> Case:
+    """The command line of a seed, for training on the texts in `corpus`."""
+    draw = random.Random(f"config {seed}")
+    chosen = _choose(draw)
+    in_defaults = {group: option for group, option in chosen.items() if group != "experiment"}
+    defaults = keys_of(in_defaults)
+    values = {key: _in_range(draw, key, default, corpus) for key, default in defaults.items()}
+    free = [key for key, value in values.items() if value is not None]
+    frame = [key for key in free if _last(key) in FRAME]
+    taken = dict.fromkeys([*frame, *draw.sample(free, min(len(free), draw.randrange(8)))])
+    usual = _usual(in_defaults)
+    typed = {group: f"{group}={option}" for group, option in in_defaults.items() if usual[group] != option}
+    typed |= {key: f"{key}={values[key]}" for key in taken}
+    if "experiment" in chosen:
+        typed["+experiment"] = f"+experiment={chosen['experiment']}"
+    odd = dict(_mistake(draw, defaults, in_defaults) for _ in range(draw.choice((0, 0, 0, 0, 1, 1, 2))))
+    sure = any(draw.random() < SELDOM.get(option, 0.0) for option in chosen.items())
+    if sure:
+        text = draw.choice(SURE)
+        odd[text.partition("=")[0]] = text
+    return Case(seed, list((typed | odd).values()), chosen, list(odd.values()), sure)
+
+
+def options(group: str) -> list[str]:
+    """Names of the options of a config group."""
+    return sorted(path.stem for path in (config_dir() / group).glob("*.yaml"))
+
+
+def groups() -> list[str]:
+    """The groups that training has: those of its defaults, what lies below them, and the experiments."""
+    top = {group.split("/")[0] for group in _read("", NAME)[0]} | {"experiment"}
+    return [group for group in config_groups() if group.split("/")[0] in top and options(group)]
+
+
+def keys_of(chosen: dict[str, str]) -> dict[str, Any]:
+    """Every dotted key that these options have, with its value as it stands in their files."""
+    found = dict(_read("", NAME)[1])
+    for group, option in chosen.items():
+        own = _read(group, option)[1]
+        found |= {f"{group.replace('/', '.')}.{key}": value for key, value in own.items()}
+    return found
+
+
+@cache
+def _read(group: str, option: str) -> tuple[dict[str, str], dict[str, Any]]:
+    """The groups that an option has of its own with their defaults, and its keys; with those of what it is made from."""
+    node = OmegaConf.load(config_dir() / group / f"{option}.yaml")
+    below: dict[str, str] = {}
+    keys: dict[str, Any] = {}
+    for entry in node.pop("defaults", []):
+        if isinstance(entry, DictConfig):
+            ((name, default),) = entry.items()
+            if not name.startswith("override "):
+                below[f"{group}/{name}".lstrip("/")] = default
+        elif entry != "_self_":
+            inherited = _read(group, entry)
+            below |= inherited[0]
+            keys |= inherited[1]
+    node.pop("hydra", None)
+    keys |= _leaves(OmegaConf.to_container(node, resolve=False))
+    return below, keys
+
+
+def _leaves(node: dict, prefix: str = "") -> dict[str, Any]:
+    found = {}
+    for key, value in node.items():
+        found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return found
+
+
+def _choose(draw: random.Random) -> dict[str, str]:
+    """An option for each group, from above to below: an option says which groups there are under it."""
+    chosen: dict[str, str] = {}
+    waiting = list(_read("", NAME)[0])
+    while waiting:
+        group = waiting.pop(0)
+        names = options(group)
+        weights = [0.04 if (group, name) in SELDOM else 1.0 for name in names]
+        chosen[group] = draw.choices(names, weights)[0]
+        waiting += _read(group, chosen[group])[0]
+    if draw.random() < 0.05:
+        chosen["experiment"] = draw.choice(options("experiment"))
+    return chosen
+
+
+def _usual(chosen: dict[str, str]) -> dict[str, str]:
+    """What each of these groups would be if it were not typed."""
+    usual = dict(_read("", NAME)[0])
+    for group, option in chosen.items():
+        usual |= _read(group, option)[0]
+    return usual
+
+
+def _in_range(draw: random.Random, key: str, default: Any, corpus: Path) -> Any:
+    """A value that the key's kind allows, as it is typed; None: better not given."""
+    last = _last(key)
+    if last.startswith("_") or key in FACTS or str(default).startswith("${"):
+        return None
+    if last == "path":
+        return corpus
+    if last in SMALL:
+        return draw.choice(SMALL[last])
+    return _like(draw, default)
+
+
+def _like(draw: random.Random, default: Any) -> Any:
+    """A value of the same kind."""
+    if isinstance(default, bool):
+        return draw.choice(("true", "false"))
+    if isinstance(default, int):
+        return draw.choice((default, default + 1, max(1, default // 2), 1))
+    if isinstance(default, float):
+        if default == 0:
+            return draw.choice((0, 0.1, 0.5))
+        return draw.choice((default, default / 2, min(2 * default, (1 + default) / 2) if default < 1 else 2 * default))
+    if isinstance(default, list):
+        return f"[{','.join(str(_like(draw, item)) for item in default)}]"
+    return draw.choice(("null", 1, 2, 8)) if default is None else None
+
+
+def _mistake(draw: random.Random, defaults: dict[str, Any], chosen: dict[str, str]) -> tuple[str, str]:
+    """A strange override; returns (what it takes the place of, as typed)."""
+    key = draw.choice([k for k in defaults if not _last(k).startswith("_") or draw.random() < 0.1])
+    group = draw.choice([group for group in chosen if (group, chosen[group]) not in SELDOM])
+    kind = draw.choices(("value", "key", "group"), (8, 2, 1))[0]
+    if kind == "value":
+        slow = RIGHT_BUT_SLOW.get(_last(key), ())
+        value = draw.choice([value for value in WILD if value not in slow])
+        return key, f"{draw.choice(('', '', '', '++'))}{key}={value}"
+    at = draw.randrange(len(key))
+    texts = {
+        "key": (
+            f"+{key}_=1",
+            f"{key[:at]}{key[at + 1 :]}=1",
+            f"+{key[:at]}x{key[at:]}=1",
+            f"~{key}",
+            f"+{key}=1",
+            f"{key}",
+            f"+{key}.more=1",
+            f"{key.rpartition('.')[0] or key}=1",
+            f"{key.rpartition('.')[0] or key}=null",
+            f"~{key.rpartition('.')[0] or key}",
+        ),
+        "group": (
+            f"{group}={chosen[group][:-1]}",
+            f"{group}=null",
+            f"{group}=",
+            f"{group}=[{','.join(options(group))}]",
+            f"{group}=1",
+            f"~{group}",
+            f"+{group}={chosen[group]}",
+            f"{group.replace('/', '.')}={chosen[group]}",
+            f"{group}@word={chosen[group]}",
+            f"{group}s={chosen[group]}",
+            f"+{group}/word=1",
+        ),
+    }
+    text = draw.choice(texts[kind])
+    return text.partition("=")[0], text
+
+
+def _last(key: str) -> str:
+    return key.rpartition(".")[2]
