@@ -182,7 +182,7 @@ GENERATE = {
     "run-twice": ("run=a run=b", r"run was given twice"),
     "run-flag": ("--run=toy", r"settings are typed without dashes: run=toy"),
     "run-bare": ("toy", r"'toy' is neither key=value"),
-    "checkpoint": ("run=toy checkpoint=newest", r"must be 'best' or 'last'"),
+    "checkpoint": ("run=toy checkpoint=newest", r"'newest'\) must be 'best', 'last', or"),
     "cut-short": ("run=cut", r"cannot be read as a checkpoint .* may be cut short"),
     "shape": ("run=shape", r"do not fit the model"),
     "foreign": ("run=foreign", r"holds no config of a minitf model"),
