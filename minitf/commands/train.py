@@ -23,6 +23,7 @@ from minitf.commands.start import (
 )
 from minitf.config import build, build_data, set_data_facts
 from minitf.errors import ConfigError, DataError
+from minitf.typed import check_typed
 
 if TYPE_CHECKING:
     import lightning as L
@@ -43,6 +44,7 @@ def main() -> None:
     with friendly_errors("train"):
         if "resume" in raw:
             resume_arguments(raw["resume"])
+        check_typed(sys.argv[1:])
 
     def work(cfg: DictConfig, job: Job) -> None:
         sys.argv[:] = typed  # Lightning starts other processes of the run with the same arguments
