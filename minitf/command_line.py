@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -212,18 +213,25 @@ def _nearest_for(arg: str, name: str) -> str | None:
     if key.startswith("hydra"):
         return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
     groups = config_groups()
-    try:
-        own = choices(name, [a for a in sys.argv[1:] if a.partition("=")[0] in groups])
-    except HydraException:
-        own = choices(name)
+    own, known = _in_use(name, tuple(a for a in sys.argv[1:] if a.partition("=")[0] in groups))
     if key in groups:
         if is_no_option(arg):
             return f"{one_option(key)}; got {arg}"
         if key in own or typed.startswith("+"):
             return None
         return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
-    known = {*known_keys(compose(name, [f"{group}={option}" for group, option in own.items() if option])), *own}
     return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
+
+
+@cache
+def _in_use(name: str, typed: tuple[str, ...]) -> tuple[dict[str, str | None], set[str]]:
+    """The option of each group, as typed where that can be composed, and every key and group there is with them."""
+    try:
+        own = choices(name, typed)
+    except HydraException:
+        own = choices(name)
+    composed = compose(name, [f"{group}={option}" for group, option in own.items() if option])
+    return own, {*known_keys(composed), *own}
 
 
 def _unknown(key: str, name: str, known: Collection[str]) -> str:
