@@ -3,6 +3,7 @@
 A finding names its seed. `pytest tests/fuzz -m slow --fuzz-seed SEED --fuzz-configs 1` repeats that one alone.
 """
 
+import gc
 import random
 import shutil
 import time
@@ -46,6 +47,8 @@ def alone(tmp_path, monkeypatch):
 def fuzz(seeds, corpus, folder):
     """Tries the command lines of the seeds; returns what came of each, what was chosen, and the findings as text."""
     outcomes, chosen, findings = Counter(), set(), []
+    gc.collect()
+    gc.freeze()  # or each collection walks through the libraries again
     for seed in seeds:
         case = generate(seed, corpus)
         chosen |= set(case.chosen.items())
