@@ -176,9 +176,9 @@ def _check_refusal(case: Case, result: Result, run: Path) -> None:
 
 
 def _words(override: str) -> list[str]:
-    """What a message may name: the key's last part, the group, the value."""
+    """What a message may name: a part of the key, the group, the value."""
     key, _, value = override.lstrip("+~").partition("=")
-    return [word for word in (key.rpartition(".")[2], key.split("@")[0], value) if word]
+    return [word for word in (*key.split("."), key.split("@")[0], value) if word]
 
 
 def _expect(run: Path, status: str, step: int) -> None:
