@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from minitf.kinds import nearest
 FLAGS = "--help --hydra-help --version --resolve --run --multirun --shell-completion -h -r -m -sc".split()
 VALUED = "--cfg --package --config-path --config-name --config-dir --experimental-rerun --info".split()
 VALUED += "-c -p -cp -cn -cd -i".split()
+# what Hydra reads as something else than a text
+NO_TEXT = re.compile(r"null|true|false|[+-]?(inf|nan|[0-9][0-9_]*\.?[0-9_]*(e[+-]?[0-9_]+)?|\.[0-9_]+(e[+-]?[0-9_]+)?)")
 
 
 def check_typed(arguments: Sequence[str]) -> None:
@@ -59,6 +62,6 @@ def is_override(arg: str) -> bool:
 
 
 def is_no_option(arg: str) -> bool:
-    """Whether a group was given null, nothing, a list or keys instead of one option."""
-    option = arg.partition("=")[2]
-    return not arg.startswith("~") and (option in ("", "null") or option[0] in "[{")
+    """Whether a group was given null, nothing, a number, a list or keys instead of one option."""
+    option = arg.partition("=")[2].lower()
+    return not arg.startswith("~") and (option == "" or option[0] in "[{" or bool(NO_TEXT.fullmatch(option)))

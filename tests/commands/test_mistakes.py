@@ -371,6 +371,8 @@ def test_the_trace_is_shown_on_demand(mistaken, monkeypatch):
         ("model=null", r"model needs one option: model=gpt_tiny, model=llama_tiny; got model=null"),
         ("logger=null", r"logger needs one option: logger=csv, logger=wandb"),
         ("data=", r"data needs one option"),
+        ("data=1", r"data needs one option"),
+        ("optim=True", r"optim needs one option"),
     ],
 )
 def test_what_hydra_must_not_see(typed, wanted):
