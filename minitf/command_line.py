@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from minitf.config import check, choices, compose, config_dir, config_groups, one_option
+from minitf.config import check, choices, compose, config_dir, config_groups, group_options, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
 from minitf.training.launched import rank
@@ -226,10 +226,12 @@ def _nearest_for(arg: str, name: str) -> str | None:
 @cache
 def _in_use(name: str, typed: tuple[str, ...]) -> tuple[dict[str, str | None], set[str]]:
     """The option of each group, as typed where that can be composed, and every key and group there is with them."""
-    try:
-        own = choices(name, typed)
-    except HydraException:
-        own = choices(name)
+    there_is = [t for t in typed if t.partition("=")[2] in group_options(t.partition("=")[0])]
+    own: dict[str, str | None] = {}
+    for groups in (typed, there_is, ()):
+        with suppress(HydraException):
+            own = choices(name, groups)
+            break
     composed = compose(name, [f"{group}={option}" for group, option in own.items() if option])
     return own, {*known_keys(composed), *own}
 
