@@ -58,12 +58,31 @@ SELDOM = {
 }
 SURE = ("trainer.max_steps=0", "trainer.log_every=two", "+trainer.max_step=3", "task=nothing", "optim.lr=-1")
 # one of each sort of wrong, or at least of strange
-WILD = (0, 1, -1, 0.5, -0.1, 1e9, 10**9, 10**18, 10**30, 1e-30, 1e30, -(10**9))
-WILD += ("nan", "inf", "-inf", "null", "word", "word-1", "true", "false", "''", "' '", "é", "???", "-", "a/b", "1_0")
-WILD += ("[]", "[1,2]", "[a]", "[0.9,nan]", "[[1]]", "{}", "{a:1}", "1,2", "a b", "'", '"')
-WILD += ("${seed}", "${nope}", "${data.seq_len}", "${oc.env:HOME}", "0x10", "1e", "_", "*", "\\")
+NUMBERS = (
+    0,
+    1,
+    -1,
+    2,
+    0.5,
+    -0.1,
+    1e9,
+    10**9,
+    10**18,
+    10**30,
+    1e-30,
+    1e30,
+    1e-300,
+    1e300,
+    -(10**9),
+    "nan",
+    "inf",
+    "-inf",
+)
+WORDS = ("null", "word", "word-1", "true", "false", "''", "' '", "é", "???", "-", "a/b", "1_0", "1,2", "a b", "'", '"')
+WORDS += ("[]", "[1,2]", "[a]", "[0.9,nan]", "[0,0]", "[1,1]", "[0.5,0.5]", "[[1]]", "{}", "{a:1}", "0x10", "1e", "*")
+WORDS += ("${seed}", "${nope}", "${data.seq_len}", "${oc.env:HOME}", "\\")
 # what stays away from certain keys: it would be right, and take minutes
-RIGHT_BUT_SLOW = {"compile": ("true",), "online": ("true",)}
+RIGHT_BUT_SLOW = {"compile": ("true",), "online": ("true",), "devices": (2,)}
 
 
 @dataclass
@@ -212,7 +231,7 @@ def _mistake(draw: random.Random, defaults: dict[str, Any], chosen: dict[str, st
     kind = draw.choices(("value", "key", "group"), (8, 2, 1))[0]
     if kind == "value":
         slow = RIGHT_BUT_SLOW.get(_last(key), ())
-        value = draw.choice([value for value in WILD if value not in slow])
+        value = draw.choice([value for value in draw.choice((NUMBERS, NUMBERS, WORDS)) if value not in slow])
         return key, f"{draw.choice(('', '', '', '++'))}{key}={value}"
     at = draw.randrange(len(key))
     texts = {
