@@ -18,10 +18,10 @@ NAME = "train"
 FACTS = [f"data.{fact}" for fact in DATA_FACTS]
 # by the last part of the key: what keeps a run tiny, on this machine, and without a compiler
 SMALL = {
-    "d_model": (8, 16, 16, 16, 24, 32, 64, 10),
+    "d_model": (8, 8, 16, 16, 16, 16, 24, 24, 32, 32, 48, 64, 10),
     "n_layers": (1, 1, 1, 2, 3),
-    "n_heads": (1, 2, 4, 4, 3),
-    "n_kv_heads": ("null", 1, 2, 4, 3),
+    "n_heads": (1, 2, 2, 4, 4, 4, 3),
+    "n_kv_heads": ("null", 1, 1, 2, 4, 3),
     "d_head": ("null", 4, 8, 16, 3),
     "d_ff": ("null", 1, 7, 16, 64),
     "vocab_size": (257, 280, 300),
@@ -58,26 +58,8 @@ SELDOM = {
 }
 SURE = ("trainer.max_steps=0", "trainer.log_every=two", "+trainer.max_step=3", "task=nothing", "optim.lr=-1")
 # one of each sort of wrong, or at least of strange
-NUMBERS = (
-    0,
-    1,
-    -1,
-    2,
-    0.5,
-    -0.1,
-    1e9,
-    10**9,
-    10**18,
-    10**30,
-    1e-30,
-    1e30,
-    1e-300,
-    1e300,
-    -(10**9),
-    "nan",
-    "inf",
-    "-inf",
-)
+NUMBERS = (0, 1, -1, 2, 0.5, -0.1, 1e9, 10**9, 10**18, 10**30, -(10**9), 1e-30, 1e-300, 1e30, 1e300)
+NUMBERS += ("nan", "inf", "-inf")
 WORDS = ("null", "word", "word-1", "true", "false", "''", "' '", "é", "???", "-", "a/b", "1_0", "1,2", "a b", "'", '"')
 WORDS += ("[]", "[1,2]", "[a]", "[0.9,nan]", "[0,0]", "[1,1]", "[0.5,0.5]", "[[1]]", "{}", "{a:1}", "0x10", "1e", "*")
 WORDS += ("${seed}", "${nope}", "${data.seq_len}", "${oc.env:HOME}", "\\")
