@@ -17,6 +17,7 @@ from minitf.data.tokenizer import BaseTokenizer, id_dtype
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError, DataError
 
+MOST_TOKENS = 2**31  # of a step; far beyond what is useful, so that nobody waits for memory that is not there
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
 
@@ -41,7 +42,7 @@ class DataModule(L.LightningDataModule):
         batch_size: rows per optimizer step, B.
         seed: an integer >= 0; order of the training windows.
 
-    Raises ConfigError for sizes below 1. The constructor reads nothing; `prepare` does the work.
+    Raises ConfigError for sizes below 1, or beyond MOST_TOKENS. The constructor reads nothing; `prepare` does the work.
     """
 
     def __init__(self, source: Source, tokenizer: BaseTokenizer, seq_len: int, batch_size: int, seed: int) -> None:
@@ -49,6 +50,11 @@ class DataModule(L.LightningDataModule):
         for name, value, least in [("seq_len", seq_len, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)]:
             if not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} ({value!r}) must be a whole number of at least {least}")
+        if batch_size * seq_len > MOST_TOKENS:
+            raise ConfigError(
+                f"data.batch_size ({batch_size}) rows of data.seq_len ({seq_len}) tokens are more than {MOST_TOKENS} "
+                "in one step: choose smaller ones"
+            )
         self.source = source
         self.tokenizer = tokenizer
         self.seq_len = seq_len

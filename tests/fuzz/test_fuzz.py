@@ -27,7 +27,7 @@ def corpus(tmp_path_factory):
     words = "the cat sat on a mat and it was tired so then 猫 追 球 é 🙂 def return ( ) [ ] = , .".split()
     draw = random.Random(0)
     for i in range(12):
-        lines = [" ".join(draw.sample(words, len(words))) for _ in range(8)]
+        lines = [" ".join(draw.sample(words, len(words))) for _ in range(2)]
         (folder / f"{i:02}.txt").write_text("\n".join(lines), encoding="utf-8")
     return folder
 
