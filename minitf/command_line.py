@@ -20,7 +20,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from minitf.config import check, choices, compose, config_dir, config_groups, one_option
@@ -67,7 +67,7 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
         job = Job(
             folder=Path(hydra_cfg.runtime.output_dir),
             choices=dict(hydra_cfg.runtime.choices),
-            overrides=list(hydra_cfg.overrides.task),
+            overrides=OmegaConf.to_container(hydra_cfg.overrides.task, resolve=False),
             sweep=Path(hydra_cfg.sweep.dir).absolute() if hydra_cfg.mode == RunMode.MULTIRUN else None,
         )
         jobs.append(job)

@@ -23,6 +23,8 @@ from minitf.commands.start import (
 )
 from minitf.config import build, build_data, set_data_facts
 from minitf.errors import ConfigError, DataError
+from minitf.memory import ran_out
+from minitf.typed import check_typed
 
 if TYPE_CHECKING:
     import lightning as L
@@ -41,6 +43,7 @@ def main() -> None:
     typed = list(sys.argv)
     raw = take_raw(("resume",))
     with friendly_errors("train"):
+        check_typed(sys.argv[1:])
         if "resume" in raw:
             resume_arguments(raw["resume"])
 
@@ -91,6 +94,13 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
             raise
         except OSError as error:
             raise _explained(error, run, job) from error
+        except (RuntimeError, MemoryError) as error:
+            if not ran_out(error):
+                raise
+            raise ConfigError(
+                "the memory of this machine is too small for one step: choose a smaller data.batch_size, "
+                "let trainer.accumulate divide the batch, or take a smaller model"
+            ) from error
 
 
 class Run:
@@ -282,8 +292,9 @@ def rehearse(cfg: DictConfig, job: Job, stop: StopSignals) -> None:
 
     trial = cfg.copy()
     set_data_facts(trial, vocab_size=2)
+    build(trial.logger)
     model = build(trial.model)
-    check_together(model, build(trial.task))
+    check_together(model, build(trial.task), trial.data.seq_len)
     optimizer = build(trial.optim)(model)
     build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
     callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=stop)
@@ -292,8 +303,14 @@ def rehearse(cfg: DictConfig, job: Job, stop: StopSignals) -> None:
     processes.check_several(trainer, optimizer, bool(job.sweep))
 
 
-def check_together(model: nn.Module, objective: Any) -> None:
+def check_together(model: nn.Module, objective: Any, seq_len: int) -> None:
     """Facts between parts that neither of them can see alone."""
+    limit = getattr(model, "position_limit", None)
+    if limit is not None and limit < seq_len:
+        raise ConfigError(
+            f"the position table has {limit} places (model.max_len), but a row of the data has "
+            f"data.seq_len={seq_len}: leave model.max_len out, or choose model/position=rope, sinusoidal or none"
+        )
     if objective.needs_causal and model.sees_future:
         raise ConfigError(
             "the task predicts the next token, but the model's mask shows it: "
