@@ -297,3 +297,31 @@ def test_a_signal_ends_the_whole_sweep_which_goes_on_with_its_own_command(here):
     assert again.returncode == 0, again.stderr
     assert f"for 400 steps, from step {step} on" in again.stdout
     assert [read_status(path)["status"] for path in sweep.iterdir() if path.is_dir()] == ["finished"] * 2
+
+
+def test_a_part_of_ones_own_is_resumed_and_written_with_when_it_is_allowed(here, monkeypatch, capsys):
+    from minitf.commands.generate import main as generate
+    from minitf.commands.train import main
+
+    (here / "my_parts.py").write_text("from minitf.blocks.ffn import GELU\nclass Mine(GELU):\n    pass\n")
+    monkeypatch.syspath_prepend(here)
+    stop_at(20, here / "run", [*TOY, SOURCE, "model.ffn._target_=my_parts.Mine"])
+
+    def call(work, *typed):
+        monkeypatch.setattr(sys, "argv", ["minitf", *typed])
+        try:
+            work()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr()
+
+    code, told = call(main, "resume=run")
+    assert code == 2
+    assert "names 'my_parts.Mine'" in told.err
+    assert "allow=[my_parts]" in told.err
+    assert call(main, "resume=run", "allow=[my_parts]")[0] == 0
+    assert read_status(here / "run")["status"] == "finished"
+    assert call(generate, "run=run", "max_new_tokens=3")[0] == 2
+    assert call(generate, "run=run", "max_new_tokens=3", "allow=[my_parts]")[0] == 0
+    assert call(main, "resume=run", "allow=[os]")[1].err.count("would let a stranger's config run anything") == 1
