@@ -27,6 +27,7 @@ from minitf.config import check, choices, compose, config_dir, config_groups, on
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
 from minitf.training.launched import rank
+from minitf.training.stop import Interrupted
 from minitf.typed import is_no_option, is_override, program
 
 # what a user can cause: told in one message
@@ -149,9 +150,10 @@ class friendly_errors:
             # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
-        if isinstance(error, KeyboardInterrupt):
-            print("\ninterrupted by SIGINT", file=sys.stderr)
-            sys.exit(130)
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            wish = error if isinstance(error, Interrupted) else Interrupted("SIGINT")
+            print(f"\ninterrupted by {wish.name}", file=sys.stderr)
+            sys.exit(wish.code)
         if not isinstance(error, MISTAKES):
             return False
         if os.environ.get("MINITF_TRACE"):
