@@ -93,6 +93,8 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     with friendly_errors(name):
         command()
     if failures:
+        if not any(job.folder.exists() for job in jobs):
+            _remove_refused_sweep(jobs[0].sweep)
         print(f"error: {len(failures)} of {len(jobs)} jobs failed:", *failures, sep="\n  ", file=sys.stderr)
         sys.exit(1)
 
@@ -109,6 +111,13 @@ def _told(error: Exception, name: str) -> str:
 def _remove_if_empty(folder: Path) -> None:
     """A refused command leaves no empty folder behind."""
     if folder != Path.cwd() and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _remove_refused_sweep(folder: Path) -> None:
+    """A sweep of which every job was refused leaves nothing behind, Hydra's own file included."""
+    if [path.name for path in folder.iterdir()] == ["multirun.yaml"]:
+        (folder / "multirun.yaml").unlink()
         folder.rmdir()
 
 
