@@ -28,6 +28,7 @@ from minitf.config import check, choices, compose, config_dir, config_groups, gr
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
 from minitf.training.launched import rank
+from minitf.training.stop import Interrupted
 from minitf.typed import is_no_option, is_override, program
 
 # what a user can cause: told in one message
@@ -68,7 +69,6 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
         job = Job(
             folder=Path(hydra_cfg.runtime.output_dir),
             choices=dict(hydra_cfg.runtime.choices),
-            # as typed: ${...} in a value is about the job's config, not about Hydra's
             overrides=OmegaConf.to_container(hydra_cfg.overrides.task, resolve=False),
             sweep=Path(hydra_cfg.sweep.dir).absolute() if hydra_cfg.mode == RunMode.MULTIRUN else None,
         )
@@ -94,6 +94,8 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     with friendly_errors(name):
         command()
     if failures:
+        if not any(job.folder.exists() for job in jobs):
+            _remove_refused_sweep(jobs[0].sweep)
         print(f"error: {len(failures)} of {len(jobs)} jobs failed:", *failures, sep="\n  ", file=sys.stderr)
         sys.exit(1)
 
@@ -110,6 +112,13 @@ def _told(error: Exception, name: str) -> str:
 def _remove_if_empty(folder: Path) -> None:
     """A refused command leaves no empty folder behind."""
     if folder != Path.cwd() and folder.is_dir() and not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _remove_refused_sweep(folder: Path) -> None:
+    """A sweep of which every job was refused leaves nothing behind, Hydra's own file included."""
+    if [path.name for path in folder.iterdir()] == ["multirun.yaml"]:
+        (folder / "multirun.yaml").unlink()
         folder.rmdir()
 
 
@@ -151,9 +160,10 @@ class friendly_errors:
             # whoever reads our output has seen enough, as `head` has; the interpreter must not write the rest at exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(141)
-        if isinstance(error, KeyboardInterrupt):
-            print("\ninterrupted by SIGINT", file=sys.stderr)
-            sys.exit(130)
+        if isinstance(error, KeyboardInterrupt | Interrupted):
+            wish = error if isinstance(error, Interrupted) else Interrupted("SIGINT")
+            print(f"\ninterrupted by {wish.name}", file=sys.stderr)
+            sys.exit(wish.code)
         if not isinstance(error, MISTAKES):
             return False
         if os.environ.get("MINITF_TRACE"):

@@ -22,6 +22,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import DATA_FACTS, problems
+from minitf.memory import ran_out
 
 MAX_SEED = 2**32 - 1  # numpy takes no larger one
 
@@ -177,7 +178,7 @@ def _reason(node: DictConfig | dict, error: InstantiationException) -> Exception
             f"{key[1] + '.' if key else ''}_target_={located[1]} names nothing that can be imported ({chain[-1]}): "
             "check its spelling, or leave it out"
         )
-    if any("allocate memory" in str(cause) or isinstance(cause, MemoryError) for cause in chain):
+    if any(ran_out(cause) for cause in chain):
         return ConfigError(f"{node.get('_target_')} does not fit into memory: choose smaller sizes")
     return error
 

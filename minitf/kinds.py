@@ -108,8 +108,8 @@ def _expected(default: Any, value: Any) -> str | None:
     if isinstance(default, ListConfig):
         if not isinstance(value, ListConfig):
             return "a list"
-        numbers = all(_is_number(item) for item in default) and not all(_is_number(item) for item in value)
-        return "a list of numbers" if numbers else None
+        of_numbers = len(default) > 0 and all(_is_number(item) for item in default)
+        return "a list of numbers" if of_numbers and not all(_is_number(item) for item in value) else None
     if isinstance(default, bool):
         return None if isinstance(value, bool) else "true or false"
     if isinstance(default, int):

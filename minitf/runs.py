@@ -180,7 +180,8 @@ def _check_target(target: Any, trusted: Sequence[str], allow: Sequence[str], cla
     parts = target.split(".") if type(target) is str else []
     # asked before any import, which would already run the module's code
     if not (parts and target.isascii() and _lies_in(target.rpartition(".")[0], packages)):
-        raise ConfigError(f"{refusal}; load_run(..., allow=['package']) trusts another package")
+        hint = f"; if you know that package, allow=[{parts[0]}] trusts it" if parts and parts[0].isidentifier() else ""
+        raise ConfigError(refusal + hint)
     if not all(part.isidentifier() and not part.startswith("_") for part in parts):
         raise ConfigError(f"{refusal}: it is no public name")
     found = _locate(target, packages)

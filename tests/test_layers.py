@@ -10,11 +10,12 @@ import pytest
 import minitf
 
 ROOT = Path(minitf.__file__).parent
-BASE = {"errors", "files"}
+BASE = {"errors", "files", "memory"}
 CORE = BASE | {"positions", "tap", "cache"}
 MAY_IMPORT = {
     "errors": set(),
     "files": set(),
+    "memory": set(),
     "positions": BASE,
     "tap": BASE,
     "cache": BASE | {"positions"},
@@ -72,14 +73,14 @@ def test_only_two_files_import_hydra():
     assert users == {"config.py", "command_line.py"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p in FILES if part_of(p) in {"commands", "command_line", "config", "kinds", "typed", "errors", "__init__"}],
-)
+LIGHT = {"__init__", "command_line", "commands", "config", "errors", "kinds", "memory", "typed"}
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if part_of(p) in LIGHT])
 def test_commands_import_nothing_heavy_at_module_level(path):
     heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
     light_parts = {"errors", "config", "kinds", "typed", "command_line", "commands", "__version__"}
-    light_files = {"minitf.training.launched"}
+    light_files = {"minitf.training.launched", "minitf.training.stop", "minitf.memory"}
     for name in imports(path, top_level_only=True):
         assert name.split(".")[0] not in heavy
         if name.startswith("minitf.") and name not in light_files:

@@ -1,8 +1,7 @@
 """Checks that several parts share."""
 
-import os
-
 from minitf.errors import ConfigError
+from minitf.memory import total_memory
 
 
 def check_probability(name: str, value: float) -> None:
@@ -44,9 +43,7 @@ def check_memory(n_params: int, what: str) -> None:
         n_params: number of parameters.
         what: what they belong to, for the message.
     """
-    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
-        return  # Windows: the allocation itself will say so
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = total_memory()
     if 4 * n_params > memory:
         raise ConfigError(
             f"{what} has {n_params:,} parameters, which take {4 * n_params / 1e9:,.0f} GB; this machine has "

@@ -52,7 +52,7 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
     make_cache = build(cfg.cache) if cfg.cache else None
     if cfg.max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1, got {cfg.max_new_tokens}")
-    model, tokenizer, _ = load_run(raw["run"], cfg.checkpoint)
+    model, tokenizer, _ = load_run(raw["run"], cfg.checkpoint, list(cfg.allow))
     pieces = stream(
         model,
         tokenizer,

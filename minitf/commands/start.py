@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from minitf.data.module import DataModule
 
 # what may differ between the parts of one run: how long it is, and what is told about it
-CHANGEABLE = ("trainer.max_steps", "trainer.log_every", "callbacks.every_seconds", "logger")
+CHANGEABLE = ("trainer.max_steps", "trainer.log_every", "callbacks.every_seconds", "logger", "allow")
 
 
 @dataclass
@@ -98,7 +98,8 @@ def look(cfg: DictConfig, job: Job, resume: bool) -> Start:
             f"{job.folder} already holds a run: resume={show_path(job.folder)} goes on with it; "
             "for a new run leave hydra.run.dir out, or name an empty folder"
         )
-    checkpoint, step, stored = _stored(job.folder)
+    # what was typed now, never what a stranger's config allows itself
+    checkpoint, step, stored = _stored(job.folder, list(cfg.allow))
     if job.sweep:
         set_data_facts(cfg, **{fact: stored["data"].get(fact) for fact in DATA_FACTS})
         changes = OmegaConf.to_container(cfg, resolve=True)
@@ -169,7 +170,7 @@ def resume_command(folder: Path) -> str:
     return f"{command('train')} resume={shlex.quote(show_path(folder))}"
 
 
-def _stored(folder: Path) -> tuple[Path | None, int, dict[str, Any]]:
+def _stored(folder: Path, allow: list[str]) -> tuple[Path | None, int, dict[str, Any]]:
     """(newest checkpoint, its step, config) of the run in a folder, the config checked."""
     from minitf.runs import check_config
     from minitf.training.checkpoint import FOLDER, checkpoints, find_checkpoint, read_checkpoint
@@ -189,7 +190,7 @@ def _stored(folder: Path) -> tuple[Path | None, int, dict[str, Any]]:
             )
         step = state["global_step"]
         _refuse_difference(state["config"], stored, f"{folder / 'config.yaml'} was changed since the run began")
-    check_config(stored)
+    check_config(stored, allow)
     return path, step, stored
 
 

@@ -16,8 +16,9 @@ from minitf.data.text import Documents
 from minitf.data.tokenizer import BaseTokenizer, id_dtype
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
 from minitf.errors import ConfigError, DataError
+from minitf.memory import total_memory
 
-MOST_TOKENS = 2**31  # of a step; far beyond what is useful, so that nobody waits for memory that is not there
+BYTES_PER_TOKEN = 64  # at the very least: ids, targets, and a few numbers of the smallest model
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
 
@@ -42,19 +43,14 @@ class DataModule(L.LightningDataModule):
         batch_size: rows per optimizer step, B.
         seed: an integer >= 0; order of the training windows.
 
-    Raises ConfigError for sizes below 1, or beyond MOST_TOKENS. The constructor reads nothing; `prepare` does the work.
+    Raises ConfigError for sizes below 1. The constructor reads nothing; `prepare` does the work.
     """
 
     def __init__(self, source: Source, tokenizer: BaseTokenizer, seq_len: int, batch_size: int, seed: int) -> None:
         super().__init__()
         for name, value, least in [("seq_len", seq_len, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)]:
             if not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} ({value!r}) must be a whole number of at least {least}")
-        if batch_size * seq_len > MOST_TOKENS:
-            raise ConfigError(
-                f"data.batch_size ({batch_size}) rows of data.seq_len ({seq_len}) tokens are more than {MOST_TOKENS} "
-                "in one step: choose smaller ones"
-            )
+                raise ConfigError(f"data.{name} ({value!r}) must be a whole number of at least {least}")
         self.source = source
         self.tokenizer = tokenizer
         self.seq_len = seq_len
@@ -170,7 +166,12 @@ class DataModule(L.LightningDataModule):
 
         Raises ConfigError if batch_size is no multiple of n_micro * world_size.
         """
-        rows_per_part(self.batch_size, n_micro, world_size)
+        n_tokens = rows_per_part(self.batch_size, n_micro, world_size) * self.seq_len
+        if n_tokens * BYTES_PER_TOKEN > total_memory():
+            raise ConfigError(
+                f"data.batch_size ({self.batch_size}) x data.seq_len ({self.seq_len}) is more than the memory here "
+                "holds: choose a smaller one, or let trainer.accumulate divide it"
+            )
         self.n_steps = n_steps
         self.n_micro = n_micro
         self.rank = rank

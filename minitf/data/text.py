@@ -38,7 +38,7 @@ class Documents:
 def check_val_fraction(val_fraction: float) -> float:
     """`val_fraction` itself. Raises ConfigError unless it lies between 0 and 1, both left out."""
     if not 0.0 < val_fraction < 1.0:
-        raise ConfigError(f"val_fraction ({val_fraction}) must lie between 0 and 1, for example 0.05")
+        raise ConfigError(f"data.source.val_fraction ({val_fraction}) must lie between 0 and 1, for example 0.05")
     return val_fraction
 
 

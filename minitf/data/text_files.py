@@ -6,7 +6,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from minitf.data.text import Documents, check_val_fraction, in_validation, split_by_place
+from minitf.data.rows import split_documents
+from minitf.data.text import Documents, check_val_fraction
 from minitf.errors import ConfigError, DataError
 
 LOADERS = {".jsonl": "json", ".parquet": "parquet"}  # file name ending: loader of `datasets`
@@ -55,18 +56,7 @@ class TextFiles:
             "characters": sum(map(len, texts)),
             "licence": "the user's own text",
         }
-        if len(texts) < 1.0 / self.val_fraction:
-            record["split"] = f"by place: the last {self.val_fraction:g} of each document for validation"
-            halves = [split_by_place(text, self.val_fraction) for text in texts]
-            return Documents([train for train, _ in halves], [val for _, val in halves], record, names)
-        record["split"] = f"by document: stable hash of its content, {self.val_fraction:g} for validation"
-        chosen = in_validation(texts, [len(text) for text in texts], self.val_fraction)
-        return Documents(
-            train=[text for text, is_val in zip(texts, chosen, strict=True) if not is_val],
-            val=[text for text, is_val in zip(texts, chosen, strict=True) if is_val],
-            val_names=[name for name, is_val in zip(names, chosen, strict=True) if is_val],
-            record=record,
-        )
+        return split_documents(texts, names, self.val_fraction, record)
 
     def _read(self, file: Path) -> Iterator[tuple[str, str]]:
         """(name, text) of each document in `file`."""

@@ -1,6 +1,7 @@
 """What happens beside the training steps: progress, the last validation, compilation, and a quieter Lightning."""
 
 import logging
+import math
 import sys
 import time
 import warnings
@@ -47,7 +48,7 @@ def default_callbacks(
     Raises:
         ConfigError: a number out of range.
     """
-    if not every_seconds >= 0:
+    if not 0 <= every_seconds < math.inf:
         raise ConfigError(f"callbacks.every_seconds ({every_seconds}) must be 0 or more seconds")
     for name, every in (("save_every", save_every), ("snapshot_every", snapshot_every)):
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):

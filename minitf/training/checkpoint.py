@@ -12,6 +12,7 @@ from minitf.errors import ConfigError
 from minitf.files import atomic_file
 
 FOLDER = "checkpoints"
+SHOWN = 6  # misfits that a message names
 _NAME = re.compile(r"(best|last|snapshot)-step=(\d+)\.ckpt")
 
 
@@ -151,8 +152,9 @@ def load_weights(model: nn.Module, state_dict: dict[str, Tensor]) -> None:
     ]
     problems += _torn_apart({name: value for name, (_, value) in wanted.items()}, stored)
     if problems:
+        shown = problems if len(problems) <= SHOWN else [*problems[:SHOWN], f"and {len(problems) - SHOWN} more"]
         raise ConfigError(
-            "these weights do not fit the model; was it built from the same config?\n  " + "\n  ".join(problems)
+            "these weights do not fit the model; was it built from the same config?\n  " + "\n  ".join(shown)
         )
     model.load_state_dict({name: stored[plain] for plain, (name, _) in wanted.items()})
 

@@ -16,6 +16,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 
 from minitf.errors import ConfigError
+from minitf.files import atomic_file
 from minitf.training.metrics import MetricsCsv
 
 
@@ -62,7 +63,7 @@ class WandbRun(Logger):
     """One Weights & Biases run of its own, also where other runs of this process came before.
 
     The run begins with the first metrics (an online one at once) and ends with the training. Metrics that come
-    later open it again under the same id.
+    later, also those of a resumed run, open it again under the same id, which is kept in wandb/run-id.txt.
 
     Args:
         run_dir, config, project, online, init_timeout: see `Wandb`.
@@ -84,7 +85,8 @@ class WandbRun(Logger):
         self._run_dir, self._config = Path(run_dir), config
         self._project, self._online, self._init_timeout = project, online, init_timeout
         self._run: Any = None
-        self._id: str | None = None
+        self._id_file = self._run_dir / "wandb" / "run-id.txt"
+        self._id = self._id_file.read_text(encoding="utf-8").strip() if self._id_file.is_file() else None
         if online:
             self._begin_now()
 
@@ -134,7 +136,10 @@ class WandbRun(Logger):
                 reinit="create_new",  # never another run of this process
                 settings=library.Settings(init_timeout=self._init_timeout, silent=True, console="off"),
             )
-            self._id = self._run.id
+            if self._id != self._run.id:
+                self._id = self._run.id
+                with atomic_file(self._id_file) as file:
+                    file.write(self._id.encode("utf-8"))
         return self._run
 
     @rank_zero_only

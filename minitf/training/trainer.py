@@ -1,6 +1,7 @@
 """The Lightning Trainer of a run, from the settings of the group `trainer`."""
 
 import inspect
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -62,8 +63,8 @@ def make_trainer(
     for name, count in {**counts, "devices": devices}.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"trainer.{name} ({count!r}) must be a whole number of at least 1")
-    if clip_norm is not None and not clip_norm > 0:
-        raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be above 0, or null for no clipping")
+    if clip_norm is not None and not 0 < clip_norm < math.inf:
+        raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be a number above 0, or null for no clipping")
     if strategy not in STRATEGIES:
         raise ConfigError(f"trainer.strategy ({strategy!r}) must be one of {', '.join(STRATEGIES)}")
     devices, num_nodes = layout(devices)

@@ -59,8 +59,11 @@ def stop_when_trained(arguments, number, steps=15, shell=False):
 
 @pytest.mark.parametrize(
     ("number", "code", "shell"),
-    [(signal.SIGINT, 130, False), (signal.SIGTERM, 143, False), (signal.SIGINT, 130, True)],
-    ids=["SIGINT", "SIGTERM", "SIGINT to a job in the background"],
+    [
+        pytest.param(signal.SIGTERM, 143, False, id="SIGTERM"),
+        pytest.param(signal.SIGINT, 130, False, id="SIGINT", marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, True, id="SIGINT to a job in the background", marks=pytest.mark.slow),
+    ],
 )
 def test_a_signal_saves_the_exact_step_and_the_run_goes_on(here, number, code, shell):
     run = here / "run"
@@ -80,6 +83,7 @@ def test_a_signal_saves_the_exact_step_and_the_run_goes_on(here, number, code, s
     assert json.loads((run / "metrics.json").read_text())["steps"] == status["step"] + 5
 
 
+@pytest.mark.slow
 def test_a_signal_before_training_leaves_nothing_that_says_running(here):
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, *TOY, "data.source.path=corpus", "hydra.run.dir=run"],
@@ -260,6 +264,7 @@ def test_two_processes_never_train_in_one_folder(here):
         process.wait()
 
 
+@pytest.mark.slow
 def test_a_sweep_names_what_failed_runs_the_rest_and_is_done_once(here):
     typed = ["-m", *TOY, SOURCE, "trainer.max_steps=5", "model.attention.n_heads=4,3,2", "hydra.sweep.dir=sweep"]
     done = command("train", *typed, cwd=here)
@@ -282,6 +287,7 @@ def test_a_sweep_names_what_failed_runs_the_rest_and_is_done_once(here):
     )
 
 
+@pytest.mark.slow
 def test_a_signal_ends_the_whole_sweep_which_goes_on_with_its_own_command(here):
     typed = ["-m", *TOY, SOURCE, "trainer.max_steps=400", "callbacks.every_seconds=0", "seed=0,1"]
     rc, output = stop_when_trained(typed, signal.SIGTERM)
@@ -297,3 +303,31 @@ def test_a_signal_ends_the_whole_sweep_which_goes_on_with_its_own_command(here):
     assert again.returncode == 0, again.stderr
     assert f"for 400 steps, from step {step} on" in again.stdout
     assert [read_status(path)["status"] for path in sweep.iterdir() if path.is_dir()] == ["finished"] * 2
+
+
+def test_a_part_of_ones_own_is_resumed_and_written_with_when_it_is_allowed(here, monkeypatch, capsys):
+    from minitf.commands.generate import main as generate
+    from minitf.commands.train import main
+
+    (here / "my_parts.py").write_text("from minitf.blocks.ffn import GELU\nclass Mine(GELU):\n    pass\n")
+    monkeypatch.syspath_prepend(here)
+    stop_at(20, here / "run", [*TOY, SOURCE, "model.ffn._target_=my_parts.Mine"])
+
+    def call(work, *typed):
+        monkeypatch.setattr(sys, "argv", ["minitf", *typed])
+        try:
+            work()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code
+        return code, capsys.readouterr()
+
+    code, told = call(main, "resume=run")
+    assert code == 2
+    assert "names 'my_parts.Mine'" in told.err
+    assert "allow=[my_parts]" in told.err
+    assert call(main, "resume=run", "allow=[my_parts]")[0] == 0
+    assert read_status(here / "run")["status"] == "finished"
+    assert call(generate, "run=run", "max_new_tokens=3")[0] == 2
+    assert call(generate, "run=run", "max_new_tokens=3", "allow=[my_parts]")[0] == 0
+    assert call(main, "resume=run", "allow=[os]")[1].err.count("would let a stranger's config run anything") == 1

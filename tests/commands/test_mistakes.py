@@ -39,7 +39,7 @@ TRAIN = {
     "group-removed": ("~model", r"model needs one option: model=gpt_tiny"),
     "group-list": ("model=[gpt_tiny]", r"model needs one option"),
     "group-dict": ("trainer={zzz:1}", r"trainer needs one option: .*trainer=default"),
-    "group-plus-dict": ("+trainer={zzz:1}", r"'trainer\.zzz' is no key of 'train'"),
+    "group-plus-dict": ("+trainer={zzz:1}", r"trainer needs one option: .*; got \+trainer=\{zzz:1\}"),
     "group-as-value": ("model.attention=mqa", r"model/attention=mqa chooses an option"),
     "value-as-group": ("model/n_layers=3", r"nearest: model\.n_layers"),
     "package": ("+model/attention@foo=gqa", r"puts an option where nothing reads it"),
@@ -144,7 +144,7 @@ TRAIN = {
     "fraction": ("schedule=wsd schedule.decay_fraction=0", r"schedule\.decay_fraction \(0\) must lie above 0"),
     "steps": ("trainer.max_steps=0", r"trainer\.max_steps \(0\) must be a whole number of at least 1"),
     "val-every": ("trainer.val_every=-5", r"trainer\.val_every \(-5\) must be a whole number"),
-    "clip": ("trainer.clip_norm=nan", r"trainer\.clip_norm \(nan\) must be above 0, or null"),
+    "clip": ("trainer.clip_norm=nan", r"trainer\.clip_norm \(nan\) must be a number above 0, or null"),
     "precision": ("trainer.precision=bf17", r"precision \('bf17'\) must be one of auto"),
     "accelerator": ("trainer.accelerator=banana", r"cannot be had here"),
     # the path of a text

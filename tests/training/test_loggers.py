@@ -52,6 +52,16 @@ def test_three_offline_runs_of_one_process_stay_apart(home, tmp_path):
     assert "WANDB_MODE" not in os.environ  # the next run may be online
 
 
+def test_a_resumed_run_is_the_same_wandb_run(home, tmp_path):
+    ids = []
+    for step in (1, 2):
+        run = loggers.WandbRun(tmp_path, {"seed": 0})
+        run.log_metrics({"train/loss": 1.0}, step=step)
+        ids.append(run.version)
+        run.finalize("success")
+    assert ids[0] == ids[1] != loggers.WandbRun(tmp_path / "another", {}).version
+
+
 def test_online_without_a_key_fails_at_once(home, tmp_path):
     with pytest.raises(ConfigError, match="needs an API key"):
         loggers.Wandb(online=True)
