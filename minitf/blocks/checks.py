@@ -11,10 +11,12 @@ def check_probability(name: str, value: float) -> None:
 
 
 def check_positive(**sizes: int) -> None:
-    """Raise ConfigError unless every named size is a whole number of at least 1."""
+    """Raise ConfigError unless every named size is a whole number of at least 1 that fits into 64 bits."""
     for name, value in sizes.items():
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if value >= 2**63:
+            raise ConfigError(f"{name} ({value}) is more than any tensor can have: choose a smaller size")
 
 
 def check_above(least: float, hint: str, **values: float) -> None:

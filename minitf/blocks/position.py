@@ -98,7 +98,7 @@ class Rope(Position):
         if d_head % 2:
             raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
         check_above(1, "10000 is usual", **{"rope base": base})
-        self.base = base
+        self.base = float(base)  # torch takes no whole number beyond 64 bits
 
     def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
         angle = offset(pos)[:, None, :, None].float() * frequencies(x.size(-1), self.base, x.device)

@@ -9,6 +9,7 @@ from torch.optim import AdamW, Muon, Optimizer
 
 from minitf.errors import ConfigError
 
+MAX_RATE, MAX_DECAY = 1e30, 1e6  # their product must fit into float32
 MAX_NS_STEPS = 100  # torch's own limit
 
 
@@ -34,7 +35,7 @@ def adamw(
         ConfigError: a number out of range, or nothing to train.
     """
     _check(weight_decay, betas, eps, lr=lr)
-    return AdamW(_decay_groups(_trainable(model), weight_decay), lr=lr, betas=tuple(betas), eps=eps, fused=True)
+    return AdamW(_decay_groups(_trainable(model), weight_decay), lr=lr, betas=_floats(betas), eps=eps, fused=True)
 
 
 def muon(
@@ -86,7 +87,7 @@ def muon(
             ns_steps=ns_steps,
             adjust_lr_fn="match_rms_adamw",
         ),
-        AdamW(_decay_groups(rest, weight_decay), lr=adamw_lr, betas=tuple(betas), eps=eps, fused=True),
+        AdamW(_decay_groups(rest, weight_decay), lr=adamw_lr, betas=_floats(betas), eps=eps, fused=True),
     )
 
 
@@ -178,18 +179,26 @@ def _decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dic
 
 def _check(weight_decay: float, betas: Sequence[float], eps: float, **rates: float) -> None:
     for name, rate in rates.items():
-        if not (_is_number(rate) and 0 < rate < float("inf")):
+        if not (_is_number(rate) and 0 < rate <= MAX_RATE):
             raise ConfigError(
-                f"optim.{name} ({rate}) must be a finite number above 0; 3e-3 is a usual start for a small model"
+                f"optim.{name} ({rate}) must be a finite number above 0, up to {MAX_RATE:g}; "
+                "3e-3 is a usual start for a small model"
             )
-    if not (_is_number(weight_decay) and 0 <= weight_decay < float("inf")):
-        raise ConfigError(f"optim.weight_decay ({weight_decay}) must be a finite number, 0 or more; 0 turns it off")
+    if not (_is_number(weight_decay) and 0 <= weight_decay <= MAX_DECAY):
+        raise ConfigError(
+            f"optim.weight_decay ({weight_decay}) must be a finite number from 0 to {MAX_DECAY:g}; 0 turns it off"
+        )
     if not (isinstance(betas, list | tuple) and len(betas) == 2 and all(map(_is_share, betas))):
         raise ConfigError(
             f"optim.betas ({betas}) must be two numbers from 0 up to, not including, 1; [0.9,0.95] is usual"
         )
-    if not (_is_number(eps) and 0 < eps < float("inf")):
-        raise ConfigError(f"optim.eps ({eps}) must be a finite number above 0; 1e-8 is usual")
+    if not (_is_number(eps) and 0 < eps <= 1):
+        raise ConfigError(f"optim.eps ({eps}) must be a finite number above 0, up to 1; 1e-8 is usual")
+
+
+def _floats(betas: Sequence[float]) -> tuple[float, ...]:
+    """Torch refuses a mixture such as (0, 0.95)."""
+    return tuple(map(float, betas))
 
 
 def _is_share(value: Any) -> bool:

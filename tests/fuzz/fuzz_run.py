@@ -78,7 +78,7 @@ def try_case(case: Case, folder: Path) -> str:
     else:
         raise Finding(f"exit code {first.code}\n{first.trace or first.err}")
     second = command([f"resume={run}", *longer])
-    if second.code == 2 and "not finite" in second.err:
+    if second.code == 2 and "optim.lr" in second.err and read_status(run)["status"] == "failed":  # it has diverged
         return f"refused: {second.err.strip()}"
     if second.code != 0:
         raise Finding(f"going on: exit code {second.code}\n{second.trace or second.err}")
