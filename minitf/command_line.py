@@ -225,7 +225,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
     groups = config_groups()
     own, known = _in_use(name, tuple(a for a in sys.argv[1:] if a.partition("=")[0] in groups))
     if key in groups:
-        if is_no_option(arg):
+        if is_no_option(arg) or (typed.startswith("~") and key in own):
             return f"{one_option(key)}; got {arg}"
         if key in own or typed.startswith("+"):
             return None

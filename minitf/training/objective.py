@@ -50,7 +50,7 @@ class CausalLM:
 
     def _summed_nll(self, model: nn.Module, hidden: Tensor, targets: Tensor) -> Tensor:
         """Sum the nll of hidden (N,D) against targets (N,), in float32 whatever the precision of the model."""
-        n_rows = self.chunk_rows or len(targets)
+        n_rows = min(self.chunk_rows or len(targets), len(targets))
         sums = [
             F.cross_entropy(model.head(rows).float(), wanted, ignore_index=IGNORED, reduction="sum")
             for rows, wanted in zip(hidden.split(n_rows), targets.split(n_rows), strict=True)

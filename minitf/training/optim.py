@@ -186,7 +186,7 @@ def _check(weight_decay: float, betas: Sequence[float], eps: float, **rates: flo
             )
     if not (_is_number(weight_decay) and 0 <= weight_decay <= MAX_DECAY):
         raise ConfigError(
-            f"optim.weight_decay ({weight_decay}) must be a finite number from 0 to {MAX_DECAY:g}; 0 turns it off"
+            f"optim.weight_decay ({weight_decay}) must be a finite number, 0 or more, up to {MAX_DECAY:g}; 0 is off"
         )
     if not (isinstance(betas, list | tuple) and len(betas) == 2 and all(map(_is_share, betas))):
         raise ConfigError(

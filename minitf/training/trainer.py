@@ -20,6 +20,7 @@ from minitf.training.launched import from_torchrun, rank
 from minitf.training.precision import resolve_precision
 from minitf.training.processes import Agreement, layout
 
+MAX_COUNT = 10**12  # what is counted from it, micro-batches for example, must fit into 64 bits
 STRATEGIES = ("auto", "ddp", "fsdp")
 
 
@@ -63,6 +64,8 @@ def make_trainer(
     for name, count in {**counts, "devices": devices}.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 1:
             raise ConfigError(f"trainer.{name} ({count!r}) must be a whole number of at least 1")
+        if count > MAX_COUNT:
+            raise ConfigError(f"trainer.{name} ({count}) is more than {MAX_COUNT}: choose a smaller number")
     if clip_norm is not None and not 0 < clip_norm < math.inf:
         raise ConfigError(f"trainer.clip_norm ({clip_norm}) must be a number above 0, or null for no clipping")
     if strategy not in STRATEGIES:

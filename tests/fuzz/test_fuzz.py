@@ -70,8 +70,8 @@ def fuzz(seeds, corpus, folder):
     return outcomes, chosen, findings
 
 
-def test_a_dozen_command_lines(corpus, alone):
-    outcomes, _, findings = fuzz(range(1000, 1012), corpus, alone)
+def test_a_few_command_lines(corpus, alone):
+    outcomes, _, findings = fuzz(range(1000, 1008), corpus, alone)
     assert not findings, "\n\n".join(findings)
     assert set(outcomes) == {"trained", "refused"}
 
