@@ -6,11 +6,16 @@ A finding names its seed. `pytest tests/fuzz -m slow --fuzz-seed SEED --fuzz-con
 import gc
 import random
 import shutil
+import sys
 import time
 import traceback
 from collections import Counter
 
 import pytest
+
+if sys.platform != "linux":
+    pytest.skip("limits of time and memory within one process are Linux's", allow_module_level=True)
+
 from config_generator import generate, groups, keys_of, options
 from fuzz_run import Finding, try_case
 
@@ -66,6 +71,7 @@ def fuzz(seeds, corpus, folder):
         print(f"{seed} [{time.process_time() - start:.2f} s] {' '.join(case.odd)} -> {outcome}")
         outcomes[outcome.partition(":")[0]] += 1
         shutil.rmtree(place, ignore_errors=True)
+    gc.unfreeze()
     print(dict(outcomes))
     return outcomes, chosen, findings
 
@@ -74,6 +80,17 @@ def test_a_few_command_lines(corpus, alone):
     outcomes, _, findings = fuzz(range(1000, 1008), corpus, alone)
     assert not findings, "\n\n".join(findings)
     assert set(outcomes) == {"trained", "refused"}
+
+
+def test_a_fault_of_minitf_is_found_and_can_be_repeated(corpus, alone, monkeypatch):
+    def faulty(*_):
+        raise TypeError("a fault")
+
+    monkeypatch.setattr("minitf.command_line.check", faulty)
+    outcomes, _, (told,) = fuzz([1002], corpus, alone)
+    assert outcomes == {"finding": 1}
+    assert "--fuzz-seed 1002 --fuzz-configs 1" in told
+    assert "TypeError: a fault" in told
 
 
 @pytest.mark.slow
