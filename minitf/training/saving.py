@@ -96,10 +96,7 @@ class RunCheckpoint(Checkpoint):
         improved = value is not None and float(value) < self.best_value
         if improved:  # before saving: the file must know that it is the best
             self.best_value, self.best_step = float(value), trainer.global_step
-        self.save_last(trainer)
-        if improved:
-            self._keep_as_best(trainer)
-        self._end_step(trainer)
+        self._end_step(trainer, validated=True)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Save `last` if steps were made since it was saved; stop the clock."""
@@ -112,13 +109,16 @@ class RunCheckpoint(Checkpoint):
         if isinstance(exception, Diverged) and trainer.global_step > self.saved_step:
             self.save_last(trainer)
 
-    def _end_step(self, trainer: L.Trainer) -> None:
+    def _end_step(self, trainer: L.Trainer, validated: bool = False) -> None:
+        """Save what is due; `last` after the snapshot, because a killed run goes on from it, behind the snapshot."""
         step = trainer.global_step
         stop = self._wish_to_stop(trainer)
-        if step > self.saved_step and (stop or _due(step, self.save_every)):
-            self.save_last(trainer)
         if _due(step, self.snapshot_every):
             self._save_snapshot(trainer)
+        if validated or stop or _due(step, self.save_every):
+            self.save_last(trainer)
+        if validated and self.best_step == step:
+            self._keep_as_best(trainer)
         if stop and step < trainer.max_steps:
             raise Interrupted(stop)
 
