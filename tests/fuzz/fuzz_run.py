@@ -148,10 +148,10 @@ def _stopped(step: int | None) -> Iterator[None]:
     """Send this process SIGTERM when a run ends that step."""
     original = RunCheckpoint._end_step
 
-    def end_step(self: RunCheckpoint, trainer: object) -> None:
+    def end_step(self: RunCheckpoint, trainer: object, *args: object, **kwargs: object) -> None:
         if trainer.global_step == step:
             os.kill(os.getpid(), signal.SIGTERM)
-        original(self, trainer)
+        original(self, trainer, *args, **kwargs)
 
     with patch.object(RunCheckpoint, "_end_step", end_step):
         yield
