@@ -12,7 +12,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -27,12 +27,14 @@ from omegaconf.errors import OmegaConfBaseException
 from minitf.config import check, choices, compose, config_dir, config_groups, group_options, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import known_keys, nearest
-from minitf.training.launched import rank
-from minitf.training.stop import Interrupted
+from minitf.training.launched import from_lightning, rank
+from minitf.training.stop import Interrupted, StopSignals
 from minitf.typed import is_no_option, is_override, program
 
 # what a user can cause: told in one message
 MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError)
+
+RAW_KEYS: set[str] = set()  # arguments that Hydra does not see
 
 
 @dataclass
@@ -44,12 +46,14 @@ class Job:
         choices: option chosen in each group, for example {"model": "gpt_tiny"}.
         overrides: what was typed.
         sweep: folder of the sweep that this is a job of; None: no sweep.
+        stop: handles the signals.
     """
 
     folder: Path
     choices: dict[str, str]
     overrides: list[str]
     sweep: Path | None
+    stop: StopSignals = field(default_factory=StopSignals)
 
 
 def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
@@ -63,6 +67,7 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     """
     jobs: list[Job] = []
     failures: list[str] = []
+    stop = StopSignals()
 
     def task(cfg: DictConfig) -> None:
         hydra_cfg = HydraConfig.get()
@@ -71,6 +76,7 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
             choices=dict(hydra_cfg.runtime.choices),
             overrides=OmegaConf.to_container(hydra_cfg.overrides.task, resolve=False),
             sweep=Path(hydra_cfg.sweep.dir).absolute() if hydra_cfg.mode == RunMode.MULTIRUN else None,
+            stop=stop,
         )
         jobs.append(job)
         # paths count from where the command was started, also with hydra.job.chdir=true
@@ -78,21 +84,29 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
         # here, because Hydra would add lines of its own
         with friendly_errors(name):
             try:
+                if not from_lightning():  # processes of one run stop together, when all of them are there
+                    stop.release()
                 check(cfg, name, job.overrides)
                 work(cfg, job)
-            except Exception as error:
+                stop.hold()
+            except BaseException as error:
+                stop.hold()
                 _remove_if_empty(job.folder)
-                if not job.sweep:
+                if not (job.sweep and isinstance(error, Exception)):
                     raise
                 failures.append(f"{job.folder}: {_told(error, name)}")
 
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
-    sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")
     # Hydra would print its own shortened trace and hide ours
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
-    with friendly_errors(name):
+    # a signal that comes while libraries are imported could leave them half made: it waits for the work
+    with friendly_errors(name), stop:
+        stop.hold()
         command()
+        stop.release()
     if failures:
         if not any(job.folder.exists() for job in jobs):
             _remove_refused_sweep(jobs[0].sweep)
@@ -111,8 +125,9 @@ def _told(error: Exception, name: str) -> str:
 
 def _remove_if_empty(folder: Path) -> None:
     """A refused command leaves no empty folder behind."""
-    if folder != Path.cwd() and folder.is_dir() and not any(folder.iterdir()):
-        folder.rmdir()
+    for place in (folder, folder.parent if folder.parent.name == "runs" else folder):
+        if place != Path.cwd() and place.is_dir() and not any(place.iterdir()):
+            place.rmdir()
 
 
 def _remove_refused_sweep(folder: Path) -> None:
@@ -133,6 +148,7 @@ def take_raw(keys: Sequence[str]) -> dict[str, str]:
     """
     taken: dict[str, str] = {}
     rest = []
+    RAW_KEYS.update(keys)
     for arg in sys.argv[1:]:
         key, equals, text = arg.lstrip("+").partition("=")
         if not (equals and key in keys):
@@ -162,7 +178,8 @@ class friendly_errors:
             sys.exit(141)
         if isinstance(error, KeyboardInterrupt | Interrupted):
             wish = error if isinstance(error, Interrupted) else Interrupted("SIGINT")
-            print(f"\ninterrupted by {wish.name}", file=sys.stderr)
+            if not wish.told and rank() == 0:
+                print(f"\ninterrupted by {wish.name}", file=sys.stderr)
             sys.exit(wish.code)
         if not isinstance(error, MISTAKES):
             return False
@@ -184,7 +201,8 @@ def explain(error: BaseException, name: str) -> str:
     while error.__cause__ is not None and not text:
         error = error.__cause__
         text = str(error)
-    hints = [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name) or _unreadable(arg))]
+    hints = [hint for arg in sys.argv[1:] if (hint := _unreadable(arg))]
+    hints = hints or [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
     if hints and not text.startswith("In '"):
         return "\n".join(hints)
     if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
@@ -218,7 +236,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
     """What is wrong with the key of an argument."""
     typed = arg.partition("=")[0]
     key = typed.lstrip("+~").split("@")[0]
-    if not is_override(arg):
+    if not is_override(arg) or key in RAW_KEYS:
         return None
     if key.startswith("hydra"):
         return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)

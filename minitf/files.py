@@ -40,6 +40,18 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
     _sync_folder(path.parent)
 
 
+def user_path(text: str) -> Path:
+    """A path as a user typed it: `~` is the home folder, unless a folder is really called so.
+
+    Args:
+        text: as typed.
+    """
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # ~name, of nobody's home
+        return Path(text)
+
+
 def remove_parts(folder: str | Path) -> None:
     """Remove what `atomic_file` left in a folder, and below it, when its process was killed.
 

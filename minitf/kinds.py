@@ -118,7 +118,7 @@ def _expected(default: Any, value: Any) -> str | None:
         return None if _is_number(value) else "a number"
     if isinstance(default, str) and isinstance(value, bool):
         return "a text"
-    return "one value, no list" if isinstance(value, ListConfig) else None
+    return "a single value" if isinstance(value, ListConfig) else None
 
 
 def _is_number(value: Any) -> bool:

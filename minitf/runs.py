@@ -86,7 +86,7 @@ def check_targets(node: Any, allow: Sequence[str] = ()) -> None:
     Raises:
         ConfigError: names what is not trusted; nothing of it was imported.
     """
-    _check_node(node, TRUSTED, _checked_allow(allow), classes_only=False)
+    _check_node(node, TRUSTED, check_allow(allow), classes_only=False)
 
 
 def check_config(config: dict[str, Any], allow: Sequence[str] = ()) -> None:
@@ -101,7 +101,7 @@ def check_config(config: dict[str, Any], allow: Sequence[str] = ()) -> None:
     """
     if type(config) is not dict:
         raise ConfigError(f"a run's config is a mapping, not a {type(config).__name__}: not loaded")
-    allowed = _checked_allow(allow)
+    allowed = check_allow(allow)
     _check_values(config)
     if "_target_" in config:
         raise ConfigError("this run's config is itself a part with a '_target_': not loaded")
@@ -157,7 +157,7 @@ def _parts(node: Any) -> Iterator[dict]:
         yield from _parts(child)
 
 
-def _checked_allow(allow: Sequence[str]) -> tuple[str, ...]:
+def check_allow(allow: Sequence[str]) -> tuple[str, ...]:
     """`allow` as a tuple. Raises ConfigError where it would trust far more than one package of the user's own."""
     if isinstance(allow, str):
         raise ConfigError(f"allow={allow!r} must be a list of package names: allow=[{allow!r}]")

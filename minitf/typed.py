@@ -31,7 +31,11 @@ def check_typed(arguments: Sequence[str]) -> None:
     """
     groups = config_groups()
     settings = [i for i, arg in enumerate(arguments) if is_override(arg)]
+    if "--resolve" in arguments and not {"--cfg", "-c"} & set(arguments):
+        raise ConfigError("--resolve goes with --cfg job, which prints the config")
     for i, arg in enumerate(arguments):
+        if arg.startswith("@"):
+            raise ConfigError(f"{arg!r} is neither key=value nor group=option")
         if arg.startswith("-"):
             _check_flag(arg)
             if settings and settings[0] < i < settings[-1]:
@@ -44,8 +48,10 @@ def check_typed(arguments: Sequence[str]) -> None:
 def _check_flag(arg: str) -> None:
     flag, equals, _ = arg.partition("=")
     known = VALUED if equals else [*FLAGS, *VALUED]
-    if flag in known or (flag.startswith("--") and any(name.startswith(flag) for name in known)):
+    if flag in known:
         return
+    if flag.startswith("--") and (meant := [name for name in known if name.startswith(flag)]):
+        raise ConfigError(f"{arg} is short for {' or '.join(meant)}: write it out")
     if equals:
         raise ConfigError(f"{arg} is no flag; settings are typed without dashes: {arg.lstrip('-')}")
     raise ConfigError(f"{arg} is no flag{nearest(flag, known)}; {program()} --help shows them")

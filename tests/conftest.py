@@ -1,5 +1,7 @@
 """What every test starts from: two threads and one seed, so that a failure happens again."""
 
+import signal
+
 import pytest
 import torch
 
@@ -14,3 +16,12 @@ def pytest_addoption(parser):
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _signals():
+    """A command that was interrupted ignores further signals, as it is about to end; these tests go on."""
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in earlier.items():
+        signal.signal(number, handler)

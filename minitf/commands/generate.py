@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from minitf.command_line import Job, entry, friendly_errors, take_raw
 from minitf.config import build
 from minitf.errors import ConfigError, DataError
+from minitf.files import user_path
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
 
     if not raw.get("run"):
         raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
-    check_run(Path(raw["run"]).expanduser())
+    check_run(user_path(raw["run"]))
     prompt = read_prompt(raw)
     sampler = build(cfg.sampler)
     make_cache = build(cfg.cache) if cfg.cache else None
     if cfg.max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1, got {cfg.max_new_tokens}")
-    model, tokenizer, _ = load_run(raw["run"], cfg.checkpoint, list(cfg.allow))
+    model, tokenizer, _ = load_run(user_path(raw["run"]), cfg.checkpoint, list(cfg.allow))
     pieces = stream(
         model,
         tokenizer,
@@ -143,7 +144,7 @@ def read_prompt(raw: dict[str, str]) -> str:
         return raw.get("prompt", "")
     name = raw["prompt_file"]
     try:
-        data = sys.stdin.buffer.read() if name == "-" else Path(name).expanduser().read_bytes()
+        data = sys.stdin.buffer.read() if name == "-" else user_path(name).read_bytes()
     except OSError as error:
         raise DataError(f"the prompt file {name} cannot be read: {error.strerror}") from error
     try:

@@ -13,16 +13,13 @@ from minitf.errors import ConfigError
 if TYPE_CHECKING:
     from torch import nn
 
-    from minitf.training.stop import StopSignals
 
-
-def rehearse(cfg: DictConfig, job: Job, stop: StopSignals) -> None:
+def rehearse(cfg: DictConfig, job: Job) -> None:
     """Build every part once, with a small vocabulary.
 
     Args:
         cfg: of the run.
         job: where the run folder is; nothing is written there.
-        stop: as for the run.
 
     Raises:
         ConfigError: a choice that cannot work.
@@ -36,7 +33,7 @@ def rehearse(cfg: DictConfig, job: Job, stop: StopSignals) -> None:
     check_together(model, build(trial.task), trial.data.seq_len)
     optimizer = build(trial.optim)(model)
     build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
-    callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=stop)
+    callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=job.stop)
     trainer = build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=callbacks)
     build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate, 0, trainer.world_size)
     processes.check_several(trainer, optimizer, bool(job.sweep))

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from minitf.data.module import DataModule
     from minitf.training.saving import RunCheckpoint
-    from minitf.training.stop import StopSignals
     from minitf.training.task import Task
 
 
@@ -27,15 +26,20 @@ class Run:
 
     Args:
         start: what is to be trained, and from where.
-        job: where the run folder is.
-        stop: says when somebody wants the run to stop.
+        job: where the run folder is, and who says that the run is to stop.
+
+    Attributes:
+        begun: the folder says that the run is under way.
+        training: the first step of this part may have been made.
+        finished: all is done and written down.
     """
 
-    def __init__(self, start: Start, job: Job, stop: StopSignals) -> None:
+    def __init__(self, start: Start, job: Job) -> None:
         from minitf.training.status import Status
 
-        self.start, self.job, self.stop = start, job, stop
+        self.start, self.job, self.stop = start, job, job.stop
         self.status = Status(job.folder)
+        self.begun = self.finished = False
         self.trainer: L.Trainer | None = None
         self.saver: RunCheckpoint | None = None
 
@@ -43,6 +47,26 @@ class Run:
     def step(self) -> int:
         """Optimizer steps that are done."""
         return max(self.start.step, self.trainer.global_step if self.trainer else 0)
+
+    @property
+    def saved_step(self) -> int:
+        """Step of the newest checkpoint; 0 where there is none."""
+        return max(self.start.step, self.saver.saved_step if self.saver else 0)
+
+    @property
+    def training(self) -> bool:
+        """Whether everything that was stored has been taken over."""
+        return self.saver is not None and self.saver.has_started
+
+    def left(self) -> str:
+        """What is left of the run, in words."""
+        saved = self.saved_step
+        return f"the checkpoint of step {saved} is whole" if saved > 0 else "there is no checkpoint yet"
+
+    def lost_a_process(self, error: Exception) -> bool:
+        """Whether an error comes from another process of the run that is no longer there."""
+        several = self.trainer is not None and self.trainer.world_size > 1
+        return several and isinstance(error, RuntimeError) and any(w in str(error) for w in ("gloo", "NCCL", "onnect"))
 
     def train(self) -> None:
         """Prepare, train, and write down and print how it went.
@@ -53,22 +77,29 @@ class Run:
         """
         from minitf.training import processes
 
-        self.status.running(self.step)
+        if self.start.record is None:  # a run that goes on is only touched when it is known that it can
+            self._begin()
         try:
             text = self._work()
         except BaseException as error:
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and self.begun:
                 self._mark_failed(error)
             if self.trainer is not None:
                 processes.end_children(self.trainer)
             raise
         self.status.finished(self.step)
+        self.finished = True
         print(text)
+
+    def _begin(self) -> None:
+        self.status.running(self.step)
+        self.begun = True
 
     def _work(self) -> str:
         from minitf.files import write_json
 
         config, data, task = self.assemble()
+        self._begin()
         self._write_down(config, data)
         # read before training: the user's own files may change meanwhile
         data.baseline()
@@ -139,7 +170,9 @@ class Run:
             for line in difference_of_machine(earlier, now):
                 print(f"{line}: the last digits can differ from those of an unbroken run")
             part = {"step": self.step, **{key: now[key] for key in now if key not in ("data", "choices")}}
-            record = {**earlier, "resumed": [*earlier.get("resumed", []), part]}
+            parts = [*earlier.get("resumed", []), part]
+            # the logger may be another one from now on, and the next part starts with this one
+            record = {**earlier, "choices": {**earlier["choices"], **_logger(now)}, "resumed": parts}
         write_json(folder / "record.json", record)
         with atomic_file(folder / "config.yaml") as file:
             file.write(OmegaConf.to_yaml(OmegaConf.create(config)).encode("utf-8"))
@@ -148,6 +181,7 @@ class Run:
         """Train from where the run stands; a signal waits for the end of the step."""
         with self.stop.deferred():
             self.trainer.fit(task, datamodule=data, ckpt_path=self.start.checkpoint, weights_only=True)
+        self.saver.has_started = True  # also where nothing was left to do
 
     def _whole_model(self, task: Task) -> nn.Module:
         """The trained model; one spread over processes, which none of them can run alone, is read from the disk."""
@@ -166,3 +200,7 @@ class Run:
         # there may be no room even for that: what is to be told is the first error
         with suppress(OSError):
             self.status.failed(str(error) or type(error).__name__, self.step)
+
+
+def _logger(record: dict[str, Any]) -> dict[str, Any]:
+    return {name: option for name, option in record["choices"].items() if name == "logger"}

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.commands.summary import command, show_path
 from minitf.config import DATA_FACTS, set_data_facts
 from minitf.errors import ConfigError, DataError
+from minitf.files import user_path
 from minitf.training.launched import from_lightning
 
 if TYPE_CHECKING:
@@ -43,19 +45,24 @@ class Start:
     record: dict[str, Any] | None = None
 
 
-def resume_arguments(path: str) -> None:
-    """Rewrite the command line `resume=PATH ...` so that Hydra works in that folder, with its kind of logger.
+def resume_arguments(path: str) -> list[str]:
+    """Prepare the command line for `resume=PATH ...`: Hydra makes no folder, and knows the run's kind of logger.
 
     Args:
         path: as typed.
+
+    Returns:
+        What was added to sys.argv.
 
     Raises:
         ConfigError: there is no run, or something was typed that a run cannot go on with.
     """
     typed = sys.argv[1:]
+    if from_lightning():
+        return []  # the process that started this one has checked all that
     if {"-m", "--multirun"} & set(typed):
         raise ConfigError("resume=FOLDER goes on with one run; a sweep goes on when its own command is given again")
-    folder = Path(path).expanduser().absolute()
+    folder = user_path(path).absolute()
     if path and folder.suffix == ".ckpt" and folder.is_file():
         folder = folder.parent
     if not path or not folder.is_dir():
@@ -64,18 +71,14 @@ def resume_arguments(path: str) -> None:
         if (folder.parent / "config.yaml").is_file():
             raise ConfigError(f"{path} is a part of a run folder: give resume={show_path(folder.parent)}")
         raise ConfigError(f"{path} holds no run that was begun (it has no config.yaml): start it again")
-    if from_lightning():
-        return  # the process that started this one has checked all that, and says where to work
-    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\$")
-    arguments = [f"hydra.run.dir='{quoted}'"]
-    logger = (read_record(folder) or {}).get("choices", {}).get("logger", "")
-    if re.fullmatch(r"\w+", str(logger)) and not any(argument.startswith("logger=") for argument in typed):
-        arguments.append(f"logger={logger}")
     for argument in typed:
-        key = argument.lstrip("+~").partition("=")[0]
-        if "=" in argument and not _may_change(key):
+        if "=" in argument and not _may_change(key := _names(argument)):
             raise ConfigError(f"resume={path} goes on with the run's own config, so {key} cannot be given: {_WAYS}")
-    sys.argv[1:] = [*arguments, *typed]
+    added = ["hydra.run.dir=."]
+    if not any(_names(argument) == "logger" for argument in typed):
+        added.append(f"logger={read_record(folder)['choices']['logger']}")
+    sys.argv[1:] = [*added, *typed]
+    return added
 
 
 def look(cfg: DictConfig, job: Job, resume: bool) -> Start:
@@ -89,9 +92,13 @@ def look(cfg: DictConfig, job: Job, resume: bool) -> Start:
     Raises:
         ConfigError: the folder holds another run, its files contradict each other, or the config was changed.
     """
+    from minitf.runs import check_allow
     from minitf.training.folder import holds_run
 
+    check_allow(cfg.allow)
     if not holds_run(job.folder):
+        if resume:
+            raise ConfigError(f"{job.folder} holds no run that was begun: start it again")
         return Start(cfg)
     if not (resume or job.sweep):
         raise ConfigError(
@@ -104,12 +111,12 @@ def look(cfg: DictConfig, job: Job, resume: bool) -> Start:
         set_data_facts(cfg, **{fact: stored["data"].get(fact) for fact in DATA_FACTS})
         changes = OmegaConf.to_container(cfg, resolve=True)
         _refuse_difference(stored, changes, f"{job.folder} holds a run with another config")
-        changed = CHANGEABLE
+        changed = list(CHANGEABLE)
     else:
         changes = OmegaConf.to_container(cfg, resolve=True)
-        changed = [key for key in CHANGEABLE if any(_names(o).startswith(key) for o in job.overrides)]
+        changed = [_names(override) for override in job.overrides]
     own = OmegaConf.create(stored)
-    for key in changed:
+    for key in sorted(changed):  # the kind of logger before its settings
         OmegaConf.update(own, key, OmegaConf.select(OmegaConf.create(changes), key), merge=False)
     if own.trainer.max_steps < step:
         raise ConfigError(f"the run has done {step} steps already; trainer.max_steps={own.trainer.max_steps} is fewer")
@@ -120,8 +127,9 @@ def is_finished(start: Start, folder: Path) -> bool:
     """Whether nothing is left to do."""
     from minitf.training.status import FINISHED, read_status
 
-    status = read_status(folder) or {}
-    return status.get("status") == FINISHED and start.step >= start.cfg.trainer.max_steps
+    status = read_status(folder)
+    finished = status is not None and status.get("status") == FINISHED
+    return finished and start.step >= start.cfg.trainer.max_steps
 
 
 def check_same_data(start: Start, data: DataModule, folder: Path) -> None:
@@ -134,11 +142,11 @@ def check_same_data(start: Start, data: DataModule, folder: Path) -> None:
 
     if start.record is None:
         return
-    before = start.record.get("data", {})
-    if before.get("sha256") != data.record["sha256"]:
+    before = start.record["data"]
+    if before["sha256"] != data.record["sha256"]:
         raise DataError(
             f"the text of {data.source.name} is not the one that this run began with "
-            f"(sha256 {before.get('sha256')}, now {data.record['sha256']}): bring it back, or start a new run"
+            f"(sha256 {before['sha256']}, now {data.record['sha256']}): bring it back, or start a new run"
         )
     if load_tokenizer(folder).content() != data.tokenizer.content():
         raise DataError(
@@ -156,13 +164,22 @@ def difference_of_machine(record: dict[str, Any], now: dict[str, Any]) -> list[s
     ]
 
 
-def read_record(folder: Path) -> dict[str, Any] | None:
-    """The content of a run's record.json; None where there is none that can be read."""
+def read_record(folder: Path) -> dict[str, Any]:
+    """The content of a run's record.json.
+
+    Raises:
+        ConfigError: it is missing or damaged.
+    """
+    path = folder / "record.json"
     try:
-        record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return record if isinstance(record, dict) else None
+        record = json.loads(path.read_text(encoding="utf-8"))
+        whole = isinstance(record["data"]["sha256"], str) and isinstance(record.get("resumed", []), list)
+        known = re.fullmatch(r"\w+", record["choices"]["logger"]) is not None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ConfigError(f"{path} is missing or damaged ({error}): bring it back, or start a new run") from error
+    if not (whole and known):
+        raise ConfigError(f"{path} is damaged: bring it back, or start a new run")
+    return record
 
 
 def resume_command(folder: Path) -> str:
@@ -183,11 +200,13 @@ def _stored(folder: Path, allow: list[str]) -> tuple[Path | None, int, dict[str,
     if checkpoints(folder / FOLDER, "last"):
         path = find_checkpoint(folder, "last")
         state = read_checkpoint(path)
-        if not state.keys() >= _NEEDED or not isinstance(state["config"], dict):
+        if not isinstance(state, dict) or not state.keys() >= _NEEDED or not isinstance(state["config"], dict):
             raise ConfigError(
-                f"{path} lacks what a run goes on with ({', '.join(sorted(_NEEDED - state.keys()))}): it comes from "
+                f"{path} lacks what a run goes on with ({', '.join(sorted(_NEEDED - set(state)))}): it comes from "
                 "another version of minitf, or another program"
             )
+        if [len(state[name]) for name in ("optimizer_states", "lr_schedulers")] != [1, 1]:
+            raise ConfigError(f"the files in {folder} do not fit together: {path} holds no state of one optimizer")
         step = state["global_step"]
         _refuse_difference(state["config"], stored, f"{folder / 'config.yaml'} was changed since the run began")
     check_config(stored, allow)
@@ -196,11 +215,16 @@ def _stored(folder: Path, allow: list[str]) -> tuple[Path | None, int, dict[str,
 
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        stored = OmegaConf.to_container(OmegaConf.load(path), resolve=False)
+        text = path.read_text(encoding="utf-8")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise ValueError("it holds an alias, which no config of a run does")
+        stored = OmegaConf.to_container(OmegaConf.create(text), resolve=False)
     except Exception as error:  # of several libraries
         raise ConfigError(f"{path} cannot be read as a config ({str(error).splitlines()[0]})") from error
+    if not isinstance(stored, dict):
+        raise ConfigError(f"{path} is no config of a run")
     missing = [key for key in ("model", "data", "trainer", "logger", "seed") if key not in stored]
-    if not isinstance(stored, dict) or missing:
+    if missing:
         raise ConfigError(f"{path} is no config of a run; it lacks {', '.join(missing)}")
     return stored
 

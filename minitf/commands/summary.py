@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -137,7 +138,10 @@ def command(name: str) -> str:
 
 def sweep_command(job: Job) -> str:
     """How this user gives the command of a sweep again, for the same folder."""
-    again = f"hydra.sweep.dir={show_path(job.sweep)}"
+    folder = show_path(job.sweep)
+    if not re.fullmatch(r"[\w./+-]+", folder, re.ASCII):  # Hydra has a grammar of its own for the rest
+        folder = "'" + folder.replace("'", "\\'") + "'"
+    again = f"hydra.sweep.dir={folder}"
     typed = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
     return f"{command('train')} {shlex.join([*typed, again])}"
 

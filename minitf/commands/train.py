@@ -6,21 +6,19 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
 
 from omegaconf import DictConfig
 
-from minitf.command_line import Job, entry, friendly_errors, take_raw
+from minitf.command_line import MISTAKES, Job, entry, friendly_errors, take_raw
 from minitf.commands import summary
 from minitf.commands.rehearse import rehearse
 from minitf.commands.run import Run
 from minitf.commands.start import Start, is_finished, look, resume_arguments, resume_command
 from minitf.errors import ConfigError, DataError
+from minitf.files import user_path
 from minitf.memory import ran_out
+from minitf.training.stop import Interrupted
 from minitf.typed import check_typed
-
-if TYPE_CHECKING:
-    from minitf.training.stop import Interrupted
 
 
 def main() -> None:
@@ -29,13 +27,17 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     typed = list(sys.argv)
     raw = take_raw(("resume",))
+    added: list[str] = []
     with friendly_errors("train"):
         check_typed(sys.argv[1:])
         if "resume" in raw:
-            resume_arguments(raw["resume"])
+            added = resume_arguments(raw["resume"])
 
     def work(cfg: DictConfig, job: Job) -> None:
         sys.argv[:] = typed  # Lightning starts other processes of the run with the same arguments
+        if "resume" in raw:
+            own = [override for override in job.overrides if override not in added]
+            job = replace(job, folder=user_path(raw["resume"]).absolute(), overrides=own)
         train(cfg, job, resume="resume" in raw)
 
     entry("train", work)
@@ -53,78 +55,83 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
         ConfigError: a choice that cannot work, before the data is read; no run is begun.
         DataError: data that cannot be used, a run that has diverged, or a disk that is full; the run is marked as
             failed.
-        SystemExit: a signal came; the run is saved and marked as interrupted.
+        Interrupted: a signal came; the run is saved and marked as interrupted.
     """
-    from minitf.training import processes
-    from minitf.training.callbacks import quiet_lightning
-    from minitf.training.folder import HeldFolder
-    from minitf.training.launched import rank
-    from minitf.training.stop import Interrupted, StopSignals
+    with job.stop:
+        with job.stop.deferred():  # an import that is cut short would look like a fault
+            from minitf.training import processes
+            from minitf.training.callbacks import quiet_lightning
+            from minitf.training.folder import HeldFolder
+            from minitf.training.launched import rank
 
-    quiet_lightning()
-    job = replace(job, folder=processes.agree_on_folder(job.folder))
-    if rank() > 0:
-        return follow(cfg, job, resume)
-    run = None
-    with StopSignals() as stop, HeldFolder(job.folder):
+        quiet_lightning()
+        job = replace(job, folder=processes.agree_on_folder(job.folder))
+        if rank() > 0:
+            return follow(cfg, job, resume)
+        run = None
         try:
-            start = look(cfg, job, resume)
-            if is_finished(start, job.folder):
-                print(_already_finished(start, job))
-                return
-            rehearse(start.cfg, job, stop)
-            run = Run(start, job, stop)
-            run.train()
+            with HeldFolder(job.folder):
+                start = look(cfg, job, resume)
+                if is_finished(start, job.folder):
+                    print(_already_finished(start, job))
+                    return
+                run = Run(start, job)
+                rehearse(start.cfg, job)
+                run.train()
         except Interrupted as wish:
-            end_interrupted(run, wish, job)
-        except BrokenPipeError:
+            job.stop.ignore()
+            tell_interrupted(run, wish, job)
             raise
-        except OSError as error:
-            raise _explained(error, run, job) from error
-        except (RuntimeError, MemoryError) as error:
-            if not ran_out(error):
-                raise
-            raise ConfigError(
-                "the memory of this machine is too small for one step: choose a smaller data.batch_size, "
-                "let trainer.accumulate divide the batch, or take a smaller model"
-            ) from error
+        except MISTAKES as error:
+            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
+                raise _explained(error, run, job) from error
+            raise
+        except Exception as error:
+            raise _reason(error, run, job) from error
 
 
 def follow(cfg: DictConfig, job: Job, resume: bool) -> None:
-    """The whole run in a process that is not the first of its run: it trains, and writes and says nothing."""
+    """The whole run in a process that is not the first of its run: it trains, and writes and says nothing.
+
+    A signal waits until all processes are there and stop together.
+    """
     from minitf.training.launched import rank
     from minitf.training.processes import be_quiet
-    from minitf.training.stop import Interrupted, StopSignals
 
     be_quiet()
+    job.stop.hold()
+    try:
+        start = look(cfg, job, resume) if resume else Start(cfg)
+        if is_finished(start, job.folder):
+            return
+        run = Run(start, job)
+        _, data, task = run.assemble()
+    except (ConfigError, DataError) as error:
+        raise type(error)(f"process {rank()}: {error}") from error
     # what ends training here ends it in process 0 too, which says so; Lightning kills it if this exit code is not 0
-    with suppress(Interrupted), StopSignals() as stop:
-        try:
-            start = look(cfg, job, resume) if resume else Start(cfg)
-            if is_finished(start, job.folder):
-                return
-            run = Run(start, job, stop)
-            _, data, task = run.assemble()
-        except (ConfigError, DataError) as error:
-            raise type(error)(f"process {rank()}: {error}") from error
-        with suppress(DataError):
-            run.fit(task, data)
+    with suppress(DataError, Interrupted):
+        run.fit(task, data)
+    job.stop.requested = None
 
 
-def end_interrupted(run: Run | None, wish: Interrupted, job: Job) -> NoReturn:
-    """Mark the run as interrupted, say in one line how it goes on, and end the process with the signal's code."""
+def tell_interrupted(run: Run | None, wish: Interrupted, job: Job) -> None:
+    """Mark the run as interrupted, and say in one line how it goes on."""
+    from minitf.training.folder import holds_run
+
     line = f"interrupted by {wish.name}"
-    if run is not None:
+    if run is not None and run.finished:
+        line += " after the run was finished"
+    elif run is not None and run.begun:
         run.status.interrupted(wish.name, run.step)
-        saved = max(run.start.step, run.saver.saved_step if run.saver else -1)
-        kept = "saved" if saved == run.step else f"the newest checkpoint is that of step {saved}"
+        kept = "saved" if run.saved_step == run.step else f"the newest checkpoint is that of step {run.saved_step}"
+        kept = kept if run.saved_step > 0 else "nothing was saved"
         line += f" after step {run.step} ({kept})" if run.step else " before the first step"
     if job.sweep:
         line += f"; the sweep goes on with: {summary.sweep_command(job)}"
-    elif run is not None and run.trainer is not None:
+    elif run is not None and not run.finished and holds_run(job.folder):
         line += f"; go on with: {resume_command(job.folder)}"
     print(f"\n{line}", flush=True)
-    raise SystemExit(wish.code)
+    wish.told = True
 
 
 def _already_finished(start: Start, job: Job) -> str:
@@ -134,14 +141,39 @@ def _already_finished(start: Start, job: Job) -> str:
 
 def _explained(error: OSError, run: Run | None, job: Job) -> Exception:
     """The error of a full disk, a missing permission and the like, with what is left of the run."""
+    if run is None or not run.begun:
+        return error
+    return DataError(
+        f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; "
+        f"{run.left()}. When the cause is gone, {_way_on(job)}"
+    )
+
+
+def _reason(error: Exception, run: Run | None, job: Job) -> Exception:
+    """What a user can do something about, behind an error of the libraries; the error itself where there is nothing."""
     from minitf.training.folder import holds_run
 
-    if run is None:
-        return error
-    saved = max(run.start.step, run.saver.saved_step if run.saver else -1)
-    kept = f"the checkpoint of step {saved} is whole" if saved > 0 else "there is no checkpoint yet"
-    again = f"go on with: {resume_command(job.folder)}" if holds_run(job.folder) else "start again"
-    return DataError(
-        f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; {kept}. "
-        f"When the cause is gone, {again}"
-    )
+    if ran_out(error):
+        return ConfigError(
+            "the memory of this machine is too small for one step: choose a smaller data.batch_size, "
+            "let trainer.accumulate divide the batch, or take a smaller model"
+        )
+    if run is not None and run.lost_a_process(error):
+        return DataError(
+            f"another process of this run has ended after step {run.step}, and so the others cannot go on; "
+            f"{run.left()}; {_way_on(job)}"
+        )
+    going_on = run.start.checkpoint is not None if run else holds_run(job.folder)
+    if going_on and not (run and run.training):
+        first = str(error).split("\n")[0]
+        return ConfigError(
+            f"the files in {job.folder} do not fit together; were they changed, or damaged? "
+            f"({type(error).__name__}: {first:.200}) MINITF_TRACE=1 shows where it was noticed"
+        )
+    return error
+
+
+def _way_on(job: Job) -> str:
+    from minitf.training.folder import holds_run
+
+    return f"go on with: {resume_command(job.folder)}" if holds_run(job.folder) else "start again"

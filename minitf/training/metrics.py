@@ -122,6 +122,15 @@ def read_metrics(path: str | Path) -> list[dict[str, float]]:
     """
     path = Path(path)
     path = path / FILE if path.is_dir() else path
+    try:
+        return _parse(path)
+    except (ValueError, TypeError, csv.Error) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{str(path)!r} is damaged ({error}): bring it back, or start a new run") from error
+
+
+def _parse(path: Path) -> list[dict[str, float]]:
     text = path.read_text(encoding="utf-8")
     whole = text[: text.rfind("\n") + 1]  # what follows the last line end was cut short
     reader = csv.DictReader(io.StringIO(whole))

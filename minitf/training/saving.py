@@ -34,6 +34,7 @@ class RunCheckpoint(Checkpoint):
         TypeError: config holds anything else, which loading with weights_only=True would refuse.
 
     Attributes:
+        has_started: training has begun; everything that was stored has been taken over by then.
         seconds: spent on training and validation, earlier parts of a resumed run included.
     """
 
@@ -55,6 +56,7 @@ class RunCheckpoint(Checkpoint):
         self.best_value = float("inf")
         self.best_step = -1
         self.saved_step = -1
+        self.has_started = False
         self._earlier_seconds = 0.0
         self._start: float | None = None
 
@@ -67,7 +69,7 @@ class RunCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Start the clock; finish what a killed run left half done."""
-        self._start = time.perf_counter()
+        self._start, self.has_started = time.perf_counter(), True
         if self.stop is not None:
             self.stop.take_over()  # Lightning has put its own handlers in place
         if trainer.ckpt_path:

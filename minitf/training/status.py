@@ -51,13 +51,16 @@ class Status:
 
 
 def read_status(folder: str | Path) -> dict[str, Any] | None:
-    """Return the content of a run's status.json, or None where there is none.
+    """Return the content of a run's status.json, or None where there is none that can be read.
 
     Args:
         folder: the run's folder.
     """
-    path = Path(folder) / FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    try:
+        status = json.loads((Path(folder) / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return status if isinstance(status, dict) else None
 
 
 def _now() -> str:

@@ -103,7 +103,7 @@ def make_trainer(
             # a table that a model makes and keeps during validation must be usable in training
             inference_mode=False,
         )
-    except (MisconfigurationException, ValueError) as error:
+    except (MisconfigurationException, ValueError, ImportError) as error:
         raise ConfigError(
             f"trainer.accelerator ({accelerator!r}), trainer.strategy ({strategy!r}) and trainer.devices ({devices}) "
             f"cannot be had here: {error}"

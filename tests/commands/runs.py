@@ -36,12 +36,12 @@ def write_corpus(folder: Path, n_files: int = 60) -> Path:
     return folder
 
 
-def train_here(folder: Path, overrides: list[str], resume: bool = False) -> Path:
+def train_here(folder: Path, overrides: list[str], resume: bool = False, logger: str = "csv") -> Path:
     """Run the train command's own code in this process; returns the run folder."""
     cfg = compose("train", overrides)
     check(cfg, "train", overrides)
     folder.mkdir(parents=True, exist_ok=True)
-    train(cfg, Job(folder=folder, choices={}, overrides=overrides, sweep=None), resume)
+    train(cfg, Job(folder=folder, choices={"logger": logger}, overrides=overrides, sweep=None), resume)
     return folder
 
 

@@ -77,7 +77,7 @@ def test_the_command_does_what_was_typed(toy, capsys, monkeypatch, cache, used):
     updates, loaded = [], []
     update = Dynamic.update
     monkeypatch.setattr(Dynamic, "update", lambda self, *a, **k: updates.append(1) or update(self, *a, **k))
-    monkeypatch.setattr("minitf.runs.load_run", lambda run, which: loaded.append(which) or load_run(run, which))
+    monkeypatch.setattr("minitf.runs.load_run", lambda run, which, *a: loaded.append(which) or load_run(run, which, *a))
 
     def texts(*typed):
         write(compose("generate", [f"cache={cache}", *typed]), None, {"run": str(toy), "prompt": "the"})

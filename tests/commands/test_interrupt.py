@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,12 +12,15 @@ import time
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 from runs import TOY, command, train_here, write_corpus
 
 from minitf.errors import ConfigError, DataError
 from minitf.training.checkpoint import find_checkpoint, read_checkpoint
 from minitf.training.metrics import read_metrics
+from minitf.training.saving import RunCheckpoint
 from minitf.training.status import read_status
+from minitf.training.stop import Interrupted
 
 CODE = "import sys; sys.argv[0] = 'minitf-train'; from minitf.commands.train import main; main()"
 LONG = "trainer.max_steps=1000000"
@@ -112,9 +116,8 @@ def stopped(here, toy):
     return stop_at(20, here / "run", [*TOY, SOURCE])
 
 
-def stop_at(step, run, overrides):
+def stop_at(step, run, overrides, logger="csv"):
     """Train up to a step in the way that a kill leaves a run: `running`, and rows that were not saved."""
-    from minitf.training.saving import RunCheckpoint
 
     def kill(self, trainer, *args):
         real(self, trainer, *args)
@@ -125,7 +128,7 @@ def stop_at(step, run, overrides):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunCheckpoint, "on_train_batch_end", kill)
         with pytest.raises(SystemExit):
-            train_here(run, overrides)
+            train_here(run, overrides, logger=logger)
     assert read_status(run)["status"] == "running"
     return run
 
@@ -221,6 +224,108 @@ def test_a_damaged_run_is_refused(stopped, damage, message):
     damage(stopped)
     with pytest.raises(ConfigError, match=message):
         train_here(stopped, [], resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("record.json", "{"),
+        ("record.json", "[" * 100_000),
+        ("record.json", '{"choices": null, "data": {"sha256": "a"}}'),
+        ("record.json", '{"choices": {"logger": "a/../b"}, "data": {"sha256": "a"}}'),
+        ("metrics.csv", "step,train/loss\n5,word\n"),
+        ("metrics.csv", "step,train/loss\n,1\n"),
+        ("config.yaml", "a: &x [1, 2]\nb: *x\n"),
+        ("config.yaml", "[1, 2]"),
+    ],
+)
+def test_damaged_texts_give_one_message(stopped, name, text):
+    (stopped / name).write_text(text)
+    before = (stopped / "status.json").read_text()
+    with pytest.raises((ConfigError, DataError), match=name.replace(".", r"\.")):
+        train_here(stopped, [], resume=True)
+    assert (stopped / "status.json").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("loops", {}), ("callbacks", []), ("global_step", "3"), ("optimizer_states", [])]
+)
+def test_damaged_checkpoints_give_one_message(stopped, key, value):
+    change(stopped, lambda state: state.update({key: value}))
+    with pytest.raises(ConfigError, match="do not fit together"):
+        train_here(stopped, [], resume=True)
+
+
+def test_an_unreadable_status_is_that_of_a_killed_run(stopped, toy):
+    (stopped / "status.json").write_text("[")
+    train_here(stopped, [], resume=True)
+    assert equal_runs(stopped, toy)
+
+
+def test_a_refused_resume_leaves_a_finished_run_finished(here, toy, tmp_path):
+    run = tmp_path / "copy"
+    shutil.copytree(toy, run)
+    (run / "record.json").write_text((run / "record.json").read_text().replace('"sha256": "', '"sha256": "0'))
+    with pytest.raises(DataError, match="not the one that this run began with"):
+        train_here(run, ["trainer.max_steps=40"], resume=True)
+    assert read_status(run)["status"] == "finished"
+
+
+def test_the_logger_stays_what_it_was_unless_it_is_typed(here, monkeypatch):
+    from minitf.commands.train import main
+
+    run = stop_at(20, here / "run", [*TOY, SOURCE, "logger=wandb", "logger.project=mine"], logger="wandb")
+    for step, typed, project in [(22, [], "mine"), (24, ["logger.project=yours"], "yours"), (26, [], "yours")]:
+        monkeypatch.setattr(sys, "argv", ["minitf-train", "resume=run", f"trainer.max_steps={step}", *typed])
+        main()
+        assert OmegaConf.load(run / "config.yaml").logger.project == project
+        assert read_status(run)["step"] == step
+    monkeypatch.setattr(sys, "argv", ["minitf-train", "resume=run", "trainer.max_steps=27", "logger=csv"])
+    main()
+    monkeypatch.setattr(sys, "argv", ["minitf-train", "resume=run", "trainer.max_steps=28"])
+    main()
+    assert OmegaConf.load(run / "config.yaml").logger._target_ == "minitf.training.loggers.csv"
+
+
+@pytest.mark.parametrize(
+    "name", ["my$proj", "a b", "a'b", "a\\b", "${oc.env:HOME}", "a=b,c", "\u732b", "~no-such-user"]
+)
+def test_whatever_the_folder_is_called(here, toy, monkeypatch, name):
+    from minitf.commands.train import main
+
+    (here / "run").mkdir()
+    run = stop_at(20, here / "run", [*TOY, SOURCE]).rename(here / name)
+    monkeypatch.setattr(sys, "argv", ["minitf-train", f"resume={name}"])
+    main()
+    assert equal_runs(run, toy)
+    assert {path.name for path in here.iterdir()} == {name, "corpus"}
+
+
+def test_a_second_signal_disturbs_nothing(here, monkeypatch, capsys):
+    """While the first one is being told, and when the process has been told."""
+    from minitf.training.status import Status
+
+    real = Status.interrupted
+
+    def interrupted(self, *args):
+        signal.raise_signal(signal.SIGINT)
+        real(self, *args)
+        signal.raise_signal(signal.SIGTERM)
+
+    def stop(self, trainer):
+        if trainer.global_step == 7:
+            signal.raise_signal(signal.SIGINT)
+        return real_wish(self, trainer)
+
+    real_wish = RunCheckpoint._wish_to_stop
+    monkeypatch.setattr(Status, "interrupted", interrupted)
+    monkeypatch.setattr(RunCheckpoint, "_wish_to_stop", stop)
+    with pytest.raises(Interrupted, match="SIGINT"):
+        train_here(here / "run", [*TOY, SOURCE])
+    signal.raise_signal(signal.SIGINT)
+    assert read_status(here / "run")["status"] == "interrupted"
+    assert "interrupted by SIGINT after step 7 (saved)" in capsys.readouterr().out
+    assert not list((here / "run").rglob(".lock"))
 
 
 def cut(path):

@@ -116,7 +116,10 @@ def _apart(arguments: list[str]) -> Iterator[None]:
     def no_processes(*_: object, **__: object) -> None:
         raise Finding("it started other processes")
 
-    earlier, cwd = signal.signal(signal.SIGALRM, too_slow), os.getcwd()
+    # one that was interrupted ignores further signals, as it is about to end
+    earlier = {number: signal.getsignal(number) for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGALRM, too_slow)
+    cwd = os.getcwd()
     threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     with (
@@ -131,7 +134,8 @@ def _apart(arguments: list[str]) -> Iterator[None]:
             yield
         finally:
             signal.alarm(0)
-            signal.signal(signal.SIGALRM, earlier)
+            for number, handler in earlier.items():
+                signal.signal(number, handler)
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
             os.chdir(cwd)
             GlobalHydra.instance().clear()

@@ -176,6 +176,12 @@ def test_signals_act_at_once_or_wait(signals, deferred, name, code):
     with pytest.raises(Interrupted) as caught:
         send(*signals, deferred=deferred)
     assert (caught.value.name, caught.value.code) == (name, code)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN, "what follows is the end of the process"
+
+
+def test_handlers_are_put_back_where_no_signal_came():
+    with StopSignals() as stop, stop, stop.deferred():
+        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
