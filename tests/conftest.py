@@ -1,11 +1,14 @@
-"""What every test starts from: two threads and one seed, so that a failure happens again."""
+"""What every test starts from: few threads and one seed, so that a failure happens again."""
 
+import os
 import signal
 
 import pytest
 import torch
 
-torch.set_num_threads(min(2, torch.get_num_threads()))
+if "PYTEST_XDIST_WORKER" in os.environ:  # one test a core: a second thread would only get in the way
+    os.environ["OMP_NUM_THREADS"] = "1"
+torch.set_num_threads(min(int(os.environ.get("OMP_NUM_THREADS", 2)), torch.get_num_threads()))
 
 
 def pytest_addoption(parser):

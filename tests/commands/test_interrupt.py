@@ -110,10 +110,20 @@ def equal_runs(a, b):
     return rows[0] == rows[1] and all(torch.equal(states[0][k], states[1][k]) for k in states[0])
 
 
+@pytest.fixture(scope="session")
+def stopped_once(toy, tmp_path_factory):
+    base = tmp_path_factory.mktemp("stopped")
+    (base / "corpus").symlink_to(toy.parent / "corpus")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITF_CACHE", str(toy.parent / "cache"))
+        patch.chdir(base)
+        return stop_at(20, base / "run", [*TOY, SOURCE])
+
+
 @pytest.fixture
-def stopped(here, toy):
+def stopped(here, stopped_once):
     """The toy run as it was after step 20 of 30, with rows that lie beyond."""
-    return stop_at(20, here / "run", [*TOY, SOURCE])
+    return shutil.copytree(stopped_once, here / "run")
 
 
 def stop_at(step, run, overrides, logger="csv"):
@@ -290,11 +300,10 @@ def test_the_logger_stays_what_it_was_unless_it_is_typed(here, monkeypatch):
 @pytest.mark.parametrize(
     "name", ["my$proj", "a b", "a'b", "a\\b", "${oc.env:HOME}", "a=b,c", "\u732b", "~no-such-user"]
 )
-def test_whatever_the_folder_is_called(here, toy, monkeypatch, name):
+def test_whatever_the_folder_is_called(here, stopped, toy, monkeypatch, name):
     from minitf.commands.train import main
 
-    (here / "run").mkdir()
-    run = stop_at(20, here / "run", [*TOY, SOURCE]).rename(here / name)
+    run = stopped.rename(here / name)
     monkeypatch.setattr(sys, "argv", ["minitf-train", f"resume={name}"])
     main()
     assert equal_runs(run, toy)
