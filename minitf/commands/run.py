@@ -83,7 +83,7 @@ class Run:
             text = self._work()
         except BaseException as error:
             if isinstance(error, Exception) and self.begun:
-                self._mark_failed(error)
+                self.mark_failed(error)
             if self.trainer is not None:
                 processes.end_children(self.trainer)
             raise
@@ -193,11 +193,11 @@ class Run:
         load_weights(model, model_weights(read_checkpoint(find_checkpoint(self.job.folder, "last"))))
         return model
 
-    def _mark_failed(self, error: Exception) -> None:
+    def mark_failed(self, error: Exception) -> None:
+        """Write down why the run has ended, unless there is no room even for that."""
         if isinstance(error, BrokenPipeError):  # whoever read our output has seen enough
             self.status.interrupted("SIGPIPE", self.step)
             return
-        # there may be no room even for that: what is to be told is the first error
         with suppress(OSError):
             self.status.failed(str(error) or type(error).__name__, self.step)
 

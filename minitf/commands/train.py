@@ -82,12 +82,13 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
             job.stop.ignore()
             tell_interrupted(run, wish, job)
             raise
-        except MISTAKES as error:
-            if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-                raise _explained(error, run, job) from error
-            raise
         except Exception as error:
-            raise _reason(error, run, job) from error
+            told = _explained(error, run, job)
+            if told is error:
+                raise
+            if run is not None and run.begun:
+                run.mark_failed(told)
+            raise told from error
 
 
 def follow(cfg: DictConfig, job: Job, resume: bool) -> None:
@@ -139,20 +140,17 @@ def _already_finished(start: Start, job: Job) -> str:
     return f"{folder} has finished its {n_steps:,} steps; a larger trainer.max_steps would go on with it"
 
 
-def _explained(error: OSError, run: Run | None, job: Job) -> Exception:
-    """The error of a full disk, a missing permission and the like, with what is left of the run."""
-    if run is None or not run.begun:
-        return error
-    return DataError(
-        f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; "
-        f"{run.left()}. When the cause is gone, {_way_on(job)}"
-    )
-
-
-def _reason(error: Exception, run: Run | None, job: Job) -> Exception:
-    """What a user can do something about, behind an error of the libraries; the error itself where there is nothing."""
+def _explained(error: Exception, run: Run | None, job: Job) -> Exception:
+    """What a user can do something about, behind an error of the system or a library; else the error itself."""
     from minitf.training.folder import holds_run
 
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError) and run is not None and run.begun:
+        return DataError(
+            f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; "
+            f"{run.left()}. When the cause is gone, {_way_on(job)}"
+        )
+    if isinstance(error, MISTAKES):
+        return error
     if ran_out(error):
         return ConfigError(
             "the memory of this machine is too small for one step: choose a smaller data.batch_size, "
