@@ -144,7 +144,7 @@ def _explained(error: Exception, run: Run | None, job: Job) -> Exception:
     """What a user can do something about, behind an error of the system or a library; else the error itself."""
     from minitf.training.folder import holds_run
 
-    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError) and run is not None and run.begun:
+    if isinstance(error, OSError) and not isinstance(error, BrokenPipeError) and run is not None:
         return DataError(
             f"{error.strerror or error}: {error.filename or job.folder}. The run stopped after step {run.step}; "
             f"{run.left()}. When the cause is gone, {_way_on(job)}"
