@@ -11,6 +11,7 @@ from minitf.command_line import Job
 from minitf.commands import summary
 from minitf.commands.start import Start, check_same_data, difference_of_machine
 from minitf.config import build, build_data, set_data_facts
+from minitf.hints import show_path
 
 if TYPE_CHECKING:
     import lightning as L
@@ -85,7 +86,7 @@ class Run:
             if isinstance(error, Exception) and self.begun:
                 self.mark_failed(error)
             if self.trainer is not None:
-                processes.end_children(self.trainer)
+                processes.end_children(self.trainer, patience=5.0 if isinstance(error, Exception) else 0.5)
             raise
         self.status.finished(self.step)
         self.finished = True
@@ -108,7 +109,7 @@ class Run:
         origin = f", from step {self.step:,} on" if self.step else ""
         print(
             f"training {n_params:,} parameters for {self.trainer.max_steps:,} steps{origin} "
-            f"in {summary.show_path(self.job.folder)}",
+            f"in {show_path(self.job.folder)}",
             flush=True,
         )
         self.fit(task, data)
@@ -180,7 +181,12 @@ class Run:
     def fit(self, task: Task, data: DataModule) -> None:
         """Train from where the run stands; a signal waits for the end of the step."""
         with self.stop.deferred():
-            self.trainer.fit(task, datamodule=data, ckpt_path=self.start.checkpoint, weights_only=True)
+            if self.trainer.world_size > 1:
+                self.stop.block()  # processes that Lightning starts could not handle one in their first second
+            try:
+                self.trainer.fit(task, datamodule=data, ckpt_path=self.start.checkpoint, weights_only=True)
+            finally:
+                self.stop.take_over()
         self.saver.has_started = True  # also where nothing was left to do
 
     def _whole_model(self, task: Task) -> nn.Module:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from minitf.commands.summary import command, show_path
 from minitf.config import DATA_FACTS, set_data_facts
 from minitf.errors import ConfigError, DataError
 from minitf.files import user_path
+from minitf.hints import command, show_path
 from minitf.training.launched import from_lightning
 
 if TYPE_CHECKING:
@@ -61,7 +61,10 @@ def resume_arguments(path: str) -> list[str]:
     if from_lightning():
         return []  # the process that started this one has checked all that
     if {"-m", "--multirun"} & set(typed):
-        raise ConfigError("resume=FOLDER goes on with one run; a sweep goes on when its own command is given again")
+        raise ConfigError(
+            "resume=FOLDER goes on with one run; a sweep goes on when its own command is given again "
+            "with hydra.sweep.dir=FOLDER"
+        )
     folder = user_path(path).absolute()
     if path and folder.suffix == ".ckpt" and folder.is_file():
         folder = folder.parent

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minitf import __version__
+from minitf.hints import command, show_path
 
 if TYPE_CHECKING:
     import lightning as L
@@ -126,26 +124,3 @@ def opening(data: DataModule) -> str:
     if data.source.name == "python_stdlib":
         return "def "
     return " ".join(data.train_texts[0].split()[:1])[:20]
-
-
-def command(name: str) -> str:
-    """How this user starts another command: by its script, or by its installed name."""
-    script = Path(sys.argv[0])
-    if script.suffix != ".py":
-        return f"minitf-{name}"
-    return f"python {shlex.quote(os.fspath(script.with_name(f'{name}.py')))}"
-
-
-def sweep_command(job: Job) -> str:
-    """How this user gives the command of a sweep again, for the same folder."""
-    folder = show_path(job.sweep)
-    if not re.fullmatch(r"[\w./+-]+", folder, re.ASCII):  # Hydra has a grammar of its own for the rest
-        folder = "'" + folder.replace("'", "\\'") + "'"
-    again = f"hydra.sweep.dir={folder}"
-    typed = [argument for argument in sys.argv[1:] if not argument.startswith("hydra.sweep.dir=")]
-    return f"{command('train')} {shlex.join([*typed, again])}"
-
-
-def show_path(folder: Path) -> str:
-    """A folder as a user would type it from here."""
-    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)

@@ -10,12 +10,12 @@ from dataclasses import replace
 from omegaconf import DictConfig
 
 from minitf.command_line import MISTAKES, Job, entry, friendly_errors, take_raw
-from minitf.commands import summary
 from minitf.commands.rehearse import rehearse
 from minitf.commands.run import Run
 from minitf.commands.start import Start, is_finished, look, resume_arguments, resume_command
 from minitf.errors import ConfigError, DataError
 from minitf.files import user_path
+from minitf.hints import show_path, sweep_command
 from minitf.memory import ran_out
 from minitf.training.stop import Interrupted
 from minitf.typed import check_typed
@@ -111,7 +111,11 @@ def follow(cfg: DictConfig, job: Job, resume: bool) -> None:
         raise type(error)(f"process {rank()}: {error}") from error
     # what ends training here ends it in process 0 too, which says so; Lightning kills it if this exit code is not 0
     with suppress(DataError, Interrupted):
-        run.fit(task, data)
+        try:
+            run.fit(task, data)
+        except RuntimeError as error:
+            if not run.lost_a_process(error):
+                raise
     job.stop.requested = None
 
 
@@ -128,7 +132,7 @@ def tell_interrupted(run: Run | None, wish: Interrupted, job: Job) -> None:
         kept = kept if run.saved_step > 0 else "nothing was saved"
         line += f" after step {run.step} ({kept})" if run.step else " before the first step"
     if job.sweep:
-        line += f"; the sweep goes on with: {summary.sweep_command(job)}"
+        line += f"; the sweep goes on with: {sweep_command(job.sweep)}"
     elif run is not None and not run.finished and holds_run(job.folder):
         line += f"; go on with: {resume_command(job.folder)}"
     print(f"\n{line}", flush=True)
@@ -136,7 +140,7 @@ def tell_interrupted(run: Run | None, wish: Interrupted, job: Job) -> None:
 
 
 def _already_finished(start: Start, job: Job) -> str:
-    folder, n_steps = summary.show_path(job.folder), start.cfg.trainer.max_steps
+    folder, n_steps = show_path(job.folder), start.cfg.trainer.max_steps
     return f"{folder} has finished its {n_steps:,} steps; a larger trainer.max_steps would go on with it"
 
 

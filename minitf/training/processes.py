@@ -92,6 +92,7 @@ def end_children(trainer: L.Trainer, patience: float = 5.0) -> None:
                 child.wait(timeout=patience)  # most notice by themselves
         if child.poll() is None:
             child.kill()
+            child.wait()
 
 
 def check_several(trainer: L.Trainer, optimizer: Optimizer, sweep: bool) -> None:

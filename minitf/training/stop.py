@@ -64,9 +64,16 @@ class StopSignals:
             self._earlier = {}
 
     def take_over(self) -> None:
-        """Handle the signals from now on, whoever has put another handler in place meanwhile."""
+        """Handle the signals from now on, whoever has put another handler in place or blocked them meanwhile."""
         for number in self._earlier:
             signal.signal(number, self._handle)
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, self._earlier)
+
+    def block(self) -> None:
+        """Let signals wait outside until `take_over`; a process that is started meanwhile begins with them blocked."""
+        if hasattr(signal, "pthread_sigmask"):
+            signal.pthread_sigmask(signal.SIG_BLOCK, self._earlier)
 
     def ignore(self) -> None:
         """Let no further signal disturb what is done before the end."""

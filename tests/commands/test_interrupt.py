@@ -384,7 +384,9 @@ def test_a_sweep_names_what_failed_runs_the_rest_and_is_done_once(here):
     done = command("train", *typed, cwd=here)
     assert done.returncode == 1, done.stderr
     assert "1 of 3 jobs failed" in done.stderr
-    assert re.search(r"sweep.1-gpt_tiny-text_files-s0: .*multiple of n_heads \(3\)", done.stderr)
+    failed = r"sweep.1-gpt_tiny-text_files-s0 \(model.attention.n_heads=3\): .*multiple of n_heads \(3\)"
+    assert re.search(failed, done.stderr)
+    assert re.search(r"the sweep goes on with: minitf-train -m .* hydra.sweep.dir=sweep", done.stderr)
     assert "Traceback" not in done.stderr
     folders = sorted(path.name[0] for path in (here / "sweep").iterdir() if path.is_dir())
     assert folders == ["0", "2"]
@@ -396,9 +398,37 @@ def test_a_sweep_names_what_failed_runs_the_rest_and_is_done_once(here):
     assert times == {path: path.stat().st_mtime_ns for path in times}
     other = command("train", *typed[:-2], "model.attention.n_heads=8,1,2", typed[-1], cwd=here)
     assert other.returncode == 1
-    assert "0-gpt_tiny-text_files-s0 holds a run with another config: model.attention.n_heads was 4 and is 8" in (
-        other.stderr
-    )
+    different = "0-gpt_tiny-text_files-s0 holds a run with another config: model.attention.n_heads was 4 and is 8"
+    assert different in other.stderr
+
+
+@pytest.mark.parametrize("typed", ["model.n_layer=1,2", "model=gpt_tiny,gpt_tny", "trainer=ddp seed=0,1"])
+def test_a_sweep_that_is_refused_leaves_nothing(here, monkeypatch, capsys, typed):
+    from minitf.commands.train import main
+
+    monkeypatch.setattr(sys, "argv", ["minitf-train", "-m", *TOY, SOURCE, *typed.split()])
+    with pytest.raises(SystemExit):
+        main()
+    assert [path.name for path in here.iterdir()] == ["corpus"], capsys.readouterr().err
+
+
+def test_a_signal_between_two_jobs_tells_how_the_sweep_goes_on(here, monkeypatch, capsys):
+    from minitf import command_line
+    from minitf.commands.train import main
+
+    class Second(command_line.Job):
+        def __init__(self, *args, **fields):
+            super().__init__(*args, **fields)
+            if fields["folder"].name.startswith("1"):
+                signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(command_line, "Job", Second)
+    monkeypatch.setattr(sys, "argv", ["minitf-train", "-m", *TOY, SOURCE, "trainer.max_steps=5", "seed=0,1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 143
+    told = capsys.readouterr().err.strip()
+    assert re.fullmatch(r"interrupted by SIGTERM; the sweep goes on with: minitf-train -m .*sweep.dir=runs/\S+", told)
 
 
 @pytest.mark.slow

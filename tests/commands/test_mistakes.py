@@ -299,7 +299,7 @@ def mistaken(place, monkeypatch):
     monkeypatch.setenv("MINITF_CACHE", str(place / "cache"))
     monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
     monkeypatch.delenv("MINITF_TRACE", raising=False)
-    for module in ("config", "command_line"):
+    for module in ("config", "command_line", "explain"):
         monkeypatch.setattr(f"minitf.{module}.compose", _compose_once)
     before = dict(os.environ)
     GlobalHydra.instance().clear()

@@ -1,0 +1,110 @@
+"""What Hydra says of a command line, in words that help."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Collection
+from contextlib import suppress
+from functools import cache
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from minitf.config import choices, compose, config_groups, group_options, one_option
+from minitf.errors import ConfigError, DataError
+from minitf.kinds import known_keys, nearest
+from minitf.typed import is_no_option, is_override, program
+
+NOT_FOR_HYDRA: set[str] = set()  # keys that a command took off its command line
+
+
+def explain(error: BaseException, name: str) -> str:
+    """The message of an error, in minitf's own words where Hydra's would not help."""
+    text = str(error).strip()
+    if isinstance(error, ConfigError | DataError):
+        return text
+    if isinstance(error, OSError) and not isinstance(error, HydraException):
+        return f"{error.strerror or text}: {error.filename}" if error.filename else text
+    while error.__cause__ is not None and not text:
+        error = error.__cause__
+        text = str(error)
+    hints = [hint for arg in sys.argv[1:] if (hint := _unreadable(arg))]
+    hints = hints or [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
+    if hints and not text.startswith("In '"):
+        return "\n".join(hints)
+    if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
+        options = option[3].split("\nConfig search path")[0].split()
+        return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+    if primary := re.search(r"Cannot find primary config '(.+)'\.", text):
+        return f"there is no config {primary[1]!r}: leave --config-name away, {program()} reads {name!r} by itself"
+    for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your", "\nSee https:"):
+        text = text.split(noise)[0]
+    return re.sub(r"\n\s*", "\n  ", text.strip())
+
+
+def _unreadable(arg: str) -> str | None:
+    """What is wrong with an argument that Hydra cannot read as key=value."""
+    if arg.startswith("-"):
+        return None
+    key, equals, value = arg.partition("=")
+    if not equals and not arg.startswith("~"):
+        return f"{arg!r} is neither key=value nor group=option"
+    quoted = shlex.quote(f'{key}="{value}"')
+    try:
+        parsed = OverridesParser.create().parse_override(arg)
+    except HydraException:
+        return f"the value of {arg!r} cannot be read as it is: if it is a text, quote it, {quoted}"
+    if parsed.is_sweep_override() and not {"-m", "--multirun"} & set(sys.argv):
+        return f"{arg!r} holds several values: to try each put -m first; as one text quote it, {quoted}"
+    return None
+
+
+def _nearest_for(arg: str, name: str) -> str | None:
+    """What is wrong with the key of an argument."""
+    typed = arg.partition("=")[0]
+    key = typed.lstrip("+~").split("@")[0]
+    if not is_override(arg) or key in NOT_FOR_HYDRA:
+        return None
+    if key.startswith("hydra"):
+        return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
+    groups = config_groups()
+    own, known = _in_use(name, tuple(a for a in sys.argv[1:] if a.partition("=")[0] in groups))
+    if key in groups:
+        if is_no_option(arg) or (typed.startswith("~") and key in own):
+            return f"{one_option(key)}; got {arg}"
+        if key in own or typed.startswith("+"):
+            return None
+        return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
+    return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
+
+
+@cache
+def _in_use(name: str, typed: tuple[str, ...]) -> tuple[dict[str, str | None], set[str]]:
+    """The option of each group, as typed where that can be composed, and every key and group there is with them."""
+    there_is = [t for t in typed if t.partition("=")[2] in group_options(t.partition("=")[0])]
+    own: dict[str, str | None] = {}
+    for groups in (typed, there_is, ()):
+        with suppress(HydraException):
+            own = choices(name, groups)
+            break
+    composed = compose(name, [f"{group}={option}" for group, option in own.items() if option])
+    return own, {*known_keys(composed), *own}
+
+
+def _unknown(key: str, name: str, known: Collection[str]) -> str:
+    return f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
+
+
+def _keys_inside(arg: str, key: str) -> list[str]:
+    """The keys that a value like {a:1} names."""
+    with suppress(HydraException):
+        value = OverridesParser.create().parse_override(arg).value()
+        return [f"{key}.{inner}" for inner in value] if isinstance(value, dict) else []
+    return []
+
+
+def _nearest_of_hydra(key: str, name: str) -> str | None:
+    known = [f"hydra.{k}" for k in known_keys(compose(name, return_hydra_config=True).hydra)]
+    return None if key in known or "/" in key else f"{key!r} is no key of Hydra's{nearest(key, known)}"
