@@ -99,8 +99,8 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
     # a signal that comes while libraries are imported could leave them half made: it waits for the work
+    stop.hold()
     with friendly_errors(name), stop:
-        stop.hold()
         _compose_jobs(name)
         try:
             command()

@@ -2,8 +2,10 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -147,6 +149,33 @@ def test_a_signal_stops_all_processes_at_one_step_and_the_run_goes_on(place, lau
     a, b = (read_checkpoint(find_checkpoint(run, "last")) for run in (whole, cwd / "run"))
     assert a["global_step"] == b["global_step"] == 200
     assert all(torch.equal(a["state_dict"][name], b["state_dict"][name]) for name in a["state_dict"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delay", [0.0, 0.2])
+def test_ctrl_c_while_the_processes_are_still_starting(place, delay):
+    cwd = place / f"early {delay}"
+    cwd.mkdir()
+    typed = [*EXACT, f"data.source.path={place / 'corpus'}", "trainer=ddp", "hydra.run.dir=run"]
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPT), *typed],
+        cwd=cwd,
+        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        encoding="utf-8",
+        start_new_session=True,
+    )
+    output = []
+    for line in process.stdout:
+        output.append(line)
+        if line.startswith("training "):
+            time.sleep(delay)
+            os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(60) == 130, output
+    assert output[-1].startswith("interrupted by SIGINT after step 1 (saved); go on with: ")
+    assert json.loads((cwd / "run" / "status.json").read_text())["status"] == "interrupted"
 
 
 @pytest.mark.slow
