@@ -180,10 +180,11 @@ def test_signals_act_at_once_or_wait(signals, deferred, name, code):
 
 
 def test_handlers_are_put_back_where_no_signal_came():
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
     with StopSignals() as stop, stop, stop.deferred():
-        assert signal.getsignal(signal.SIGTERM) != signal.SIG_DFL
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert all(signal.getsignal(n) != handler for n, handler in zip(numbers, before, strict=True))
+    assert [signal.getsignal(number) for number in numbers] == before
 
 
 def test_outside_of_the_main_thread_signals_are_left_alone():
