@@ -38,13 +38,18 @@ def place(tmp_path_factory):
     return place
 
 
+def surroundings(place: Path) -> dict[str, str]:
+    """The environment of a command; the seed of an earlier run in this process is not in it."""
+    own = {"MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
+    return {name: value for name, value in os.environ.items() if name != "PL_GLOBAL_SEED"} | own
+
+
 def run_command(place: Path, launcher: list[str], *overrides: str) -> subprocess.CompletedProcess:
     """The command in a folder of its own inside `place`; the corpus is ../corpus."""
     cwd = place / f"from {len(list(place.iterdir()))}"
     cwd.mkdir()
     typed = [*EXACT, "data.source.path=../corpus"]
-    env = {**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"}
-    env.pop("PL_GLOBAL_SEED", None)
+    env = surroundings(place)
     done = subprocess.run(
         [sys.executable, *launcher, str(SCRIPT), *typed, *overrides],
         cwd=cwd,
@@ -121,7 +126,7 @@ def test_a_signal_stops_all_processes_at_one_step_and_the_run_goes_on(place, lau
     process = subprocess.Popen(
         [sys.executable, *launcher, str(SCRIPT), *typed],
         cwd=cwd,
-        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        env=surroundings(place),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -140,7 +145,7 @@ def test_a_signal_stops_all_processes_at_one_step_and_the_run_goes_on(place, lau
     again = subprocess.run(
         [sys.executable, *launcher, str(SCRIPT), "resume=run"],
         cwd=cwd,
-        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        env=surroundings(place),
         capture_output=True,
         text=True,
         timeout=120,
@@ -160,7 +165,7 @@ def test_ctrl_c_while_the_processes_are_still_starting(place, delay):
     process = subprocess.Popen(
         [sys.executable, str(SCRIPT), *typed],
         cwd=cwd,
-        env={**os.environ, "MINITF_CACHE": str(place / "cache"), "OMP_NUM_THREADS": "1"},
+        env=surroundings(place),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
