@@ -8,7 +8,7 @@ from functools import cache
 import torch
 from omegaconf import DictConfig, OmegaConf
 
-from minitf.blocks.position import NoPosition
+from minitf.blocks.position.none import NoPosition
 from minitf.cache import KVCache
 from minitf.config import build, compose, config_dir
 from minitf.positions import from_real

@@ -331,7 +331,7 @@ def test_what_training_stores_is_trusted(overrides):
     [
         ("data", {"_target_": "minitf.data.shakespeare.wheel"}),
         ("data", {"_target_": "minitf.data.store.save_checked", "path": "x", "value": 1}),
-        ("data", {"_target_": "minitf.blocks.ffn.GELU"}),
+        ("data", {"_target_": "minitf.blocks.ffn.gelu.GELU"}),
         ("model", {"_target_": "minitf.data.module.DataModule"}),
         ("optim", {"_target_": "torch.optim.optimizer.torch.hub.load"}),
         ("trainer", {"_target_": "lightning.Trainer"}),
@@ -339,7 +339,7 @@ def test_what_training_stores_is_trusted(overrides):
         ("logger", {"_target_": "minitf.training.loggers.csv", "_args_": ["/elsewhere", {}]}),
         ("callbacks", {"_target_": "minitf.training.checkpoint.RunCheckpoint", "run_dir": "/elsewhere"}),
         ("more", {"deep": [{"_target_": "torch.nn.Linear"}]}),
-        ("hydra", {"_target_": "minitf.blocks.ffn.GELU"}),
+        ("hydra", {"_target_": "minitf.blocks.ffn.gelu.GELU"}),
         ("_target_", "torch.nn.Linear"),
     ],
 )

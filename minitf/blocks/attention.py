@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from minitf.blocks.attend import attend_reference
+from minitf.blocks.attend.reference import attend_reference
 from minitf.blocks.checks import check_positive, check_probability
-from minitf.blocks.mask import Full, Mask
+from minitf.blocks.mask import Mask
+from minitf.blocks.mask.full import Full
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
 from minitf.blocks.projection import Projection
@@ -27,9 +28,11 @@ class MultiHeadAttention(Tappable):
         mask: which key a query may read.
         n_heads: query heads H.
         n_kv_heads: key/value heads G; null means as many as n_heads.
-        d_head: width d of a head; null means d_model / n_heads.
+        d_head: width d of queries and keys; null means d_model / n_heads.
+        d_value: width d_v of values; null means d_head.
         dropout: probability of dropping an attention weight while training.
         score, normalize, projection: factories of the parts.
+        qk_norm: factory of a norm over d_head, applied to queries and keys before they are rotated.
         fast: a function like `attend_sdpa`, or null to compute by definition always.
 
     Raises:
@@ -49,31 +52,39 @@ class MultiHeadAttention(Tappable):
         n_heads: int,
         n_kv_heads: int | None,
         d_head: int | None,
+        d_value: int | None,
         dropout: float,
         score: Callable[..., Score],
         normalize: Callable[..., Normalize],
         projection: Callable[..., Projection],
+        qk_norm: Callable[[int], nn.Module],
         fast: Callable[..., Tensor] | None,
     ) -> None:
         super().__init__()
         n_kv_heads = n_heads if n_kv_heads is None else n_kv_heads
         d_head = head_width(d_model, n_heads, n_kv_heads, d_head)
+        if d_value is None:
+            d_value = d_head
+        check_positive(d_value=d_value)
         check_probability("attention dropout", dropout)
         self.n_heads, self.n_kv_heads, self.d_head, self.d_rotary = n_heads, n_kv_heads, d_head, d_head
         self.mask = mask
         self.dropout = dropout
-        self.score = score(d_head=d_head)
-        self.normalize = normalize()
-        self.projection = projection(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head)
-        self.fast = fast if self.score.scale is not None and self.normalize.is_softmax else None
+        self.score = score(d_head=d_head, n_heads=n_heads)
+        self.normalize = normalize(n_heads=n_heads)
+        self.projection = projection(
+            d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head, d_value=d_value
+        )
+        self.q_norm, self.k_norm = qk_norm(d_head), qk_norm(d_head)
+        self.fast = fast if self.score.is_dot and self.normalize.is_softmax else None
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,H,T,d)."""
-        return self.projection.q(x)
+        return self.q_norm(self.projection.q(x))
 
     def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """What a cache keeps of `source`: keys and values, each (B,G,S,d)."""
-        return self.projection.k(source), self.projection.v(source)
+        """What a cache keeps of `source`: keys (B,G,S,d) and values (B,G,S,d_v)."""
+        return self.k_norm(self.projection.k(source)), self.projection.v(source)
 
     def expand(self, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Keys and values from what a cache keeps."""
@@ -106,7 +117,7 @@ class MultiHeadAttention(Tappable):
         """
         q = self.queries(x)  # (B,H,T,d)
         if memory is not None:
-            return self._read_memory(q, memory, memory_pos, cache)
+            return self._read_memory(q, x, memory, memory_pos, cache)
         k, v = self.entries(x)  # (B,G,T,d)
         rotates = "rotate" in position.uses
         if rotates and (cache is None or not cache.raw_keys):
@@ -120,9 +131,12 @@ class MultiHeadAttention(Tappable):
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        return self._attend(q, k, v, mask=self.mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        heads = self._attend(q, k, v, mask=self.mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        return self.projection.out(heads, x)
 
-    def _read_memory(self, q: Tensor, memory: Tensor, memory_pos: Tensor | None, cache: KVCache | None) -> Tensor:
+    def _read_memory(
+        self, q: Tensor, x: Tensor, memory: Tensor, memory_pos: Tensor | None, cache: KVCache | None
+    ) -> Tensor:
         """Cross-attention: every real token of the source is visible, its keys are made once."""
         plain = memory_pos is None
         if plain:
@@ -143,7 +157,8 @@ class MultiHeadAttention(Tappable):
         k, v = self.expand(entries)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
-        return self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+        heads = self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+        return self.projection.out(heads, x)
 
     def _attend(
         self,
@@ -157,6 +172,8 @@ class MultiHeadAttention(Tappable):
         plain: bool,
         bias: Tensor | None,
     ) -> Tensor:
+        """What each head reads, (B,H,T,d_v)."""
+        k = self.projection.mix_keys(k, k_pos)
         tap = self.tap
         if tap is not None:
             q, k, v = tap("q", q), tap("k", k), tap("v", v)
@@ -166,13 +183,14 @@ class MultiHeadAttention(Tappable):
         if self.fast is None or (tap is not None and tap.edits("scores", "weights")):
             heads, _ = attend_reference(q, k, v, **by_definition, dropout=dropout, tap=tap)
         else:
-            heads = self.fast(q, k, v, scale=self.score.scale, plain=plain, dropout=dropout, **where)
+            q_dot, k_dot, scale = self.score.dot_form(q, k)
+            heads = self.fast(q_dot, k_dot, v, scale=scale, plain=plain, dropout=dropout, **where)
             if tap is not None and tap.wants("scores", "weights"):
                 with torch.no_grad():
                     attend_reference(q, k, v, **by_definition, tap=tap)
         if tap is not None:
             heads = tap("heads", heads)
-        return self.projection.out(heads)  # (B,T,D)
+        return heads
 
 
 def head_width(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> int:

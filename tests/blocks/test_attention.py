@@ -8,11 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from minitf.blocks.attend import attend_reference, attend_sdpa
-from minitf.blocks.mask import Causal, Full, SlidingWindow
-from minitf.blocks.normalize import Normalize, Softmax
-from minitf.blocks.position import NoPosition
-from minitf.blocks.score import ScaledDot, Score
+from minitf.blocks.attend.reference import attend_reference
+from minitf.blocks.attend.sdpa import attend_sdpa
+from minitf.blocks.mask.causal import Causal
+from minitf.blocks.mask.full import Full
+from minitf.blocks.mask.sliding_window import SlidingWindow
+from minitf.blocks.normalize import Normalize
+from minitf.blocks.normalize.softmax import Softmax
+from minitf.blocks.position.none import NoPosition
+from minitf.blocks.score import Score
+from minitf.blocks.score.scaled_dot import ScaledDot
 from minitf.cache import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
@@ -150,7 +155,7 @@ def test_reference_is_torchs_attention(mask, n_kv_heads):
     }[type(mask).__name__]
     bias = torch.randn(1, 4, 7, 7)
     where = {"mask": mask, "q_pos": i[None], "k_pos": i[None]}
-    parts_of = {"score": ScaledDot(d_head=8), "normalize": Softmax()}
+    parts_of = {"score": ScaledDot(d_head=8, n_heads=4), "normalize": Softmax(n_heads=4)}
     for given in (None, bias):
         added = torch.zeros(7, 7) if given is None else given
         # heads repeated by hand: query head h reads key head h // (4 / n_kv_heads)
@@ -314,7 +319,7 @@ def test_cross_attention_reads_all_of_a_padded_source_and_keeps_it(attention, fa
     }
     out = block(x, **how, memory=memory, memory_pos=memory_pos)
     p, source = block.projection, memory[1:2, :3]
-    expected = p.out(F.scaled_dot_product_attention(p.q(x[1:2]), p.k(source), p.v(source), enable_gqa=True))
+    expected = p.out(F.scaled_dot_product_attention(p.q(x[1:2]), p.k(source), p.v(source), enable_gqa=True), x[1:2])
     torch.testing.assert_close(out[1:2], expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(block(x[1:2], **how, memory=source), expected, atol=1e-5, rtol=0)
     assert not out[2].any()  # no source at all; w_o has no bias here

@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from minitf.blocks.layer import PostNormLayer, PreNormLayer
+from minitf.blocks.layer.post_norm import PostNormLayer
+from minitf.blocks.layer.pre_norm import PreNormLayer
 from minitf.config import build
 from minitf.errors import ConfigError
 

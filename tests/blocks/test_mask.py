@@ -3,7 +3,10 @@ import pytest
 import torch
 
 from minitf.blocks.attend import dense
-from minitf.blocks.mask import Causal, Full, Mask, SlidingWindow
+from minitf.blocks.mask import Mask
+from minitf.blocks.mask.causal import Causal
+from minitf.blocks.mask.full import Full
+from minitf.blocks.mask.sliding_window import SlidingWindow
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.positions import packed

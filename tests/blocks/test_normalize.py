@@ -2,7 +2,7 @@ import parts
 import pytest
 import torch
 
-from minitf.blocks.normalize import Softmax
+from minitf.blocks.normalize.softmax import Softmax
 from minitf.config import build
 
 EVERY_NORMALIZER = parts.options("model/attention/normalize")
@@ -11,7 +11,7 @@ NO_DISTRIBUTION: set[str] = set()
 
 
 def normalizer(name):
-    return build(parts.node("gpt_tiny", f"model/attention/normalize={name}").attention.normalize)()
+    return build(parts.node("gpt_tiny", f"model/attention/normalize={name}").attention.normalize)(n_heads=3)
 
 
 def some_mask(t=6):
@@ -54,7 +54,7 @@ def test_softmax_is_torchs_softmax():
     scores = torch.randn(2, 3, 5, 7, dtype=torch.float64, requires_grad=True)
     visible = (torch.rand(2, 1, 5, 7) > 0.4).index_fill(-1, torch.tensor([0]), True)
     expected = scores.masked_fill(~visible, float("-inf")).softmax(-1)
-    ours = Softmax()(scores, visible)
+    ours = Softmax(n_heads=4)(scores, visible)
     torch.testing.assert_close(ours, expected)
     grads = [torch.autograd.grad((w * torch.arange(7)).sum(), scores)[0] for w in (ours, expected)]
     torch.testing.assert_close(*grads)
@@ -63,4 +63,4 @@ def test_softmax_is_torchs_softmax():
 def test_an_edge_cut_by_minus_infinity_is_hidden_too():
     """Editing a score to -inf takes the edge away, also the last one of a row."""
     scores = torch.tensor([[[[1.0, float("-inf")], [float("-inf"), float("-inf")]]]])
-    assert Softmax()(scores, torch.ones(2, 2).bool()).tolist() == [[[[1.0, 0.0], [0.0, 0.0]]]]
+    assert Softmax(n_heads=4)(scores, torch.ones(2, 2).bool()).tolist() == [[[[1.0, 0.0], [0.0, 0.0]]]]

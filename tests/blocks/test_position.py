@@ -4,7 +4,8 @@ import parts
 import pytest
 import torch
 
-from minitf.blocks.position import Learned, sinusoids
+from minitf.blocks.position.learned import Learned
+from minitf.blocks.position.sinusoidal import sinusoids
 from minitf.errors import ConfigError
 from minitf.positions import SEGMENT
 

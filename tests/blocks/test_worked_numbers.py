@@ -2,16 +2,18 @@
 
 import torch
 
-from minitf.blocks.attend import attend_reference, attend_sdpa
-from minitf.blocks.mask import Causal, Full
-from minitf.blocks.normalize import Softmax
-from minitf.blocks.score import ScaledDot
+from minitf.blocks.attend.reference import attend_reference
+from minitf.blocks.attend.sdpa import attend_sdpa
+from minitf.blocks.mask.causal import Causal
+from minitf.blocks.mask.full import Full
+from minitf.blocks.normalize.softmax import Softmax
+from minitf.blocks.score.scaled_dot import ScaledDot
 
 
 def read(q, k, v, mask=None, scale=None):
     """Output, weights and raw scores of one head; the fast path must agree."""
     q, k, v = (torch.tensor(t, dtype=torch.float32)[None, None] for t in (q, k, v))
-    score = ScaledDot(d_head=q.size(-1))
+    score = ScaledDot(d_head=q.size(-1), n_heads=1)
     score.scale = score.scale if scale is None else scale
     seen = {}
     where = {
@@ -20,7 +22,7 @@ def read(q, k, v, mask=None, scale=None):
         "k_pos": torch.arange(k.size(2))[None],
     }
     out, weights = attend_reference(
-        q, k, v, score=score, normalize=Softmax(), **where, tap=lambda name, x: seen.setdefault(name, x)
+        q, k, v, score=score, normalize=Softmax(n_heads=4), **where, tap=lambda name, x: seen.setdefault(name, x)
     )
     fast = attend_sdpa(q, k, v, scale=score.scale, plain=True, **where)
     torch.testing.assert_close(fast, out, atol=1e-6, rtol=0)
@@ -69,5 +71,5 @@ def test_two_tokens_and_only_v_changed():
 def test_scaled_scores_have_unit_variance():
     for d in (8, 64, 256):
         q, k = torch.randn(1, 1, 400, d), torch.randn(1, 1, 400, d)
-        assert 0.9 < ScaledDot(d_head=d)(q, k).var() < 1.1
+        assert 0.9 < ScaledDot(d_head=d, n_heads=4)(q, k).var() < 1.1
         assert 0.9 < (q @ k.mT).var() / d < 1.1

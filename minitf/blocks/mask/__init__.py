@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minitf.blocks.checks import check_positive
-from minitf.errors import ConfigError
 from minitf.positions import offset, segment
 
 _PROBE = 64
@@ -52,42 +50,6 @@ class Mask:
 
     def __or__(self, other: Mask) -> Mask:
         return _Either(self, other)
-
-
-class Full(Mask):
-    """Every token reads every token of its document (encoders, cross-attention)."""
-
-    plain_full = True
-
-    def rule(self, q_off: Tensor, k_off: Tensor) -> bool:
-        return True
-
-
-class Causal(Mask):
-    """A token reads itself and what stands before it."""
-
-    plain_causal = True
-
-    def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
-        return k_off <= q_off
-
-
-class SlidingWindow(Mask):
-    """Causal, at most `window` keys back, the token itself included; the first `n_sink` tokens stay visible.
-
-    Source: Beltagy et al. 2020 (Longformer), section 3.1; sinks: Xiao et al. 2023 (StreamingLLM).
-    """
-
-    def __init__(self, window: int, n_sink: int = 0) -> None:
-        check_positive(window=window)
-        if not isinstance(n_sink, int) or n_sink < 0:
-            raise ConfigError(f"n_sink must be a whole number, 0 or more, got {n_sink!r}")
-        self.window = window
-        self.n_sink = n_sink
-
-    def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
-        near = q_off - k_off < self.window
-        return (k_off <= q_off) & (near | (k_off < self.n_sink))
 
 
 class _Both(Mask):

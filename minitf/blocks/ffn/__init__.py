@@ -1,6 +1,5 @@
 """Feed-forward networks: what a block does to each token on its own."""
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_positive
@@ -46,35 +45,3 @@ class FeedForward(Tappable):
         if self.tap is not None:
             hidden = self.tap("hidden", hidden)
         return self.w_out(hidden)
-
-
-class ReLU(FeedForward):
-    """max(0, x). Source: Vaswani et al. 2017, equation 2."""
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return F.relu(self.w_in(x))
-
-
-class GELU(FeedForward):
-    """x times the normal distribution function of x, exact. Source: Hendrycks and Gimpel 2016."""
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return F.gelu(self.w_in(x))
-
-
-class SwiGLU(FeedForward):
-    """silu(w_gate x) times w_in x. Source: Shazeer 2020, equation 6.
-
-    d_ff: null means 8/3 * d_model, rounded up to a multiple of 8: as many parameters as GELU with 4 * d_model.
-    """
-
-    def __init__(self, *, d_model: int, d_ff: int | None = None, bias: bool = False) -> None:
-        super().__init__(d_model=d_model, d_ff=d_ff, bias=bias)
-        self.w_gate = nn.Linear(d_model, self.w_in.out_features, bias=bias)
-
-    @staticmethod
-    def default_width(d_model: int) -> int:
-        return 8 * -(-d_model // 3)
-
-    def hidden(self, x: Tensor) -> Tensor:
-        return F.silu(self.w_gate(x)) * self.w_in(x)

@@ -1,5 +1,7 @@
 """Normalisers: how a row of scores becomes a row of weights."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -7,11 +9,22 @@ from torch import Tensor, nn
 class Normalize(nn.Module):
     """The interface of every normaliser.
 
+    Args:
+        n_heads: query heads H.
+
     Attributes:
+        invariants: which laws its weights obey, of
+            "distribution": each row that may read something has weights of at least 0 that sum to 1;
+            "permutation": reordering the keys reorders the weights;
+            "row_independence": a row of weights depends on its own row of scores alone.
         is_softmax: True if this is the plain softmax, which the fast path computes.
     """
 
-    is_softmax: bool = False
+    is_softmax: ClassVar[bool] = False
+    invariants: ClassVar[frozenset[str]] = frozenset({"distribution", "permutation", "row_independence"})
+
+    def __init__(self, *, n_heads: int) -> None:
+        super().__init__()
 
     def forward(self, scores: Tensor, visible: Tensor) -> Tensor:
         """Weights from scores.
@@ -27,20 +40,6 @@ class Normalize(nn.Module):
             TypeError: `visible` is not boolean; a float mask would be read with another meaning.
         """
         raise NotImplementedError
-
-
-class Softmax(Normalize):
-    """exp(score) / sum over the visible keys. Source: Vaswani et al. 2017, equation 1."""
-
-    is_softmax = True
-
-    def forward(self, scores: Tensor, visible: Tensor) -> Tensor:
-        scores = hide(scores, visible)
-        # a row without any visible key has the maximum -inf, and -inf - -inf would be nan
-        top = scores.detach().amax(-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
-        e = (scores - top).exp()
-        # the largest visible score adds 1 to the sum: only a row without any has less
-        return e / e.sum(-1, keepdim=True).clamp_min(1.0)
 
 
 def hide(scores: Tensor, visible: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Norms: bring each token's vector to unit size."""
+"""Layer normalisation."""
 
 from torch import nn
 
@@ -7,14 +7,6 @@ from minitf.blocks.checks import check_above
 
 class LayerNorm(nn.LayerNorm):
     """Subtract the mean, divide by the standard deviation, scale and shift. Source: Ba et al. 2016."""
-
-    def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
-        check_above(0, "1e-5 is usual", **{"norm eps": eps})
-        super().__init__(d_model, eps=eps)
-
-
-class RMSNorm(nn.RMSNorm):
-    """Divide by the root mean square, scale. Source: Zhang and Sennrich 2019."""
 
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         check_above(0, "1e-5 is usual", **{"norm eps": eps})

@@ -1,16 +1,18 @@
-"""Initialisation rules: each is called once with the finished model."""
+"""Small normal values."""
 
 import math
 
 from torch import nn
 
 from minitf.blocks.checks import check_above
+from minitf.blocks.stack import Stack
 
 
 class Gpt2:
     """N(0, std) for every matrix and table, matrices that write into the residual stream divided by sqrt(2 n_layers).
 
-    Biases start at 0, norms at 1. Source: Radford et al. 2019 (GPT-2), section 2.3.
+    Biases start at 0, norms at 1. A stack whose sublayers write other than 2 n_layers times divides by the square root
+    of that number. Source: Radford et al. 2019 (GPT-2), section 2.3.
 
     Args:
         std: standard deviation.
@@ -21,13 +23,15 @@ class Gpt2:
         self.std = std
 
     def __call__(self, model: nn.Module) -> None:
-        """Fill the parameters of `model`, which tells its number of layers by `n_layers`."""
+        """Fill the parameters of `model`."""
         for module in model.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 nn.init.normal_(module.weight, std=self.std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        small = self.std / math.sqrt(2 * model.n_layers)
-        for module in model.modules():
-            if isinstance(output := getattr(module, "residual_output", None), nn.Linear):
-                nn.init.normal_(output.weight, std=small)
+        for stack in model.modules():
+            if isinstance(stack, Stack):
+                small = self.std / math.sqrt(stack.n_writes)
+                for module in stack.modules():
+                    if isinstance(output := getattr(module, "residual_output", None), nn.Linear):
+                        nn.init.normal_(output.weight, std=small)

@@ -1,0 +1,53 @@
+"""Attention by torch's fused function."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from minitf.blocks.attend import dense
+from minitf.blocks.mask import Mask
+
+
+def attend_sdpa(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float,
+    mask: Mask,
+    q_pos: Tensor,
+    k_pos: Tensor,
+    plain: bool,
+    bias: Tensor | None = None,
+    dropout: float = 0.0,
+) -> Tensor:
+    """torch's fused attention: softmax of scaled dot products, without weights in memory.
+
+    Arguments and result as for `attend_reference`; `plain` allows to leave the mask tensor out. On a CPU, bfloat16 that
+    needs a gradient is computed in float32 and rounded afterwards: torch's backward pass is then up to 3 times faster.
+    """
+    if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
+        wide = {"scale": scale, "mask": mask, "q_pos": q_pos, "k_pos": k_pos, "plain": plain, "bias": bias}
+        with torch.autocast("cpu", enabled=False):
+            return attend_sdpa(q.float(), k.float(), v.float(), **wide, dropout=dropout).to(q.dtype)
+    n_queries, n_keys = q.size(2), k.size(2)
+    causal = False
+    if plain and mask.plain_causal and bias is None and n_queries == n_keys > 1:
+        causal = True  # by a branch: a comparison of sizes is no bool under torch.compile
+    unmasked = plain and (mask.plain_full or (mask.plain_causal and n_queries == 1))
+    bias = None if bias is None else bias.to(q.dtype)
+    if not (causal or unmasked):
+        visible = dense(mask, q_pos, k_pos)
+        bias = visible if bias is None else bias.masked_fill(~visible, float("-inf"))
+    return F.scaled_dot_product_attention(
+        q,
+        k,
+        v,
+        attn_mask=bias,
+        dropout_p=dropout,
+        is_causal=causal,
+        scale=scale,
+        enable_gqa=q.size(1) != k.size(1),
+    )

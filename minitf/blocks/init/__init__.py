@@ -1,0 +1,1 @@
+"""Initialisation rules: each is called once with the finished model."""

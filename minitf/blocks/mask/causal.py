@@ -1,0 +1,16 @@
+"""Nothing later may be read."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from minitf.blocks.mask import Mask
+
+
+class Causal(Mask):
+    """A token reads itself and what stands before it."""
+
+    plain_causal = True
+
+    def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
+        return k_off <= q_off
