@@ -23,6 +23,8 @@ class CausalLM:
         ConfigError: chunk_rows is below 1.
     """
 
+    takes = "text"
+    sums = ("nll", "n_scored")
     needs_causal = True  # a model that sees the next token would copy it
 
     def __init__(self, chunk_rows: int | None = None) -> None:
