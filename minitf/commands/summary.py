@@ -69,15 +69,15 @@ def collect(config: dict[str, Any], data: BaseData, task: Task, n_steps: int, sa
     }
 
 
-def sample_text(model: nn.Module, data: BaseData, seed: int) -> str:
-    """The first characters that the model writes from the start of a document; nothing if it writes no text."""
+def sample_text(model: nn.Module, data: BaseData, seed: int) -> str | None:
+    """The first characters that the model writes from the start of a document; None if it writes no text."""
     from minitf.cache import Dynamic
     from minitf.commands.generate import stream, writes_text
     from minitf.generation.sampling import Sample
 
     text = ""
     if not writes_text(model, getattr(data, "tokenizer", None)):
-        return text
+        return None
     pieces = stream(
         model,
         data.tokenizer,
@@ -95,21 +95,21 @@ def sample_text(model: nn.Module, data: BaseData, seed: int) -> str:
     return text[:SAMPLE_CHARACTERS]
 
 
-def describe(metrics: dict[str, Any], sample: str, prompt: str, folder: Path) -> str:
+def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: Path) -> str:
     """The lines that end a training run: how it went, a sample of text, and what to type next with a fitting prompt.
 
     Args:
         metrics: what `collect` gave.
-        sample: text that the model wrote; empty where it writes none.
+        sample: text that the model wrote; None where it writes none.
         prompt: a beginning that the tokenizer knows.
         folder: of the run.
     """
     final, best = metrics["final"], metrics["best"]
-    loss = f"{final['val/loss']:.4f} nats per {'token' if sample else 'answer'}"
-    lines = [f"validation loss   {loss}{_bits(final)} (whole split)"]
+    unit = "answer" if sample is None else "token"
+    lines = [f"validation loss   {final['val/loss']:.4f} nats per {unit}{_bits(final)} (whole split)"]
     if "val/accuracy" in final:
         lines.append(f"accuracy          {final['val/accuracy']:.4f} of the answers (whole split)")
-    lines.append(f"best              {best['val/loss']:.4f} at step {best['step']}")
+    lines.append(f"best              {best['val/loss']:.4f} nats per {unit} at step {best['step']}")
     ngram = metrics["baseline"].get("witten_bell_byte_5gram_bits_per_byte")
     if ngram is not None and "val/bits_per_byte" in final:
         side = "better" if final["val/bits_per_byte"] < ngram else "NOT better"
@@ -119,7 +119,7 @@ def describe(metrics: dict[str, Any], sample: str, prompt: str, folder: Path) ->
         f"speed             {metrics['train_tokens_per_s']:,} tokens/s, {metrics['train_seconds']:.0f} s in all",
         f"run folder        {show_path(folder)}",
     ]
-    return "\n".join(["", *lines, *(_written(sample, prompt, folder) if sample else [])])
+    return "\n".join(["", *lines, *([] if sample is None else _written(sample, prompt, folder))])
 
 
 def _bits(final: dict[str, float]) -> str:
