@@ -79,12 +79,6 @@ def test_a_sublayer_that_is_none_is_left_out_with_its_norm(name):
     torch.testing.assert_close(forward(silent, x), with_skip(silent, x, silent.ffn, silent.ffn_norm, 1.0))
     assert alone.n_writes == silent.n_writes == 1
     assert alone.ffn_norm is silent.attention_norm is silent.cross_norm is None
-    for block in (alone, silent):
-        assert not any(p.numel() for key, p in block.named_parameters() if "ffn" in key and block is alone)
-        for p in block.parameters():
-            p.grad = None
-        forward(block, x).square().sum().backward()
-        assert all(p.grad is not None for p in block.parameters())
     nothing = layer(name, "model/attention=none", "model/ffn=none")
     assert forward(nothing, x) is x
     assert nothing.n_writes == 0

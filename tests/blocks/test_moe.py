@@ -6,27 +6,24 @@ import pytest
 import torch
 
 from minitf.blocks.ffn.moe import unevenness
-from minitf.config import build
+from minitf.config import build, compose
 from minitf.errors import ConfigError
 
 
-def moe(*overrides, **values):
+def moe(expert="gelu", **values):
     torch.manual_seed(0)
-    block = build(parts.node("gpt_tiny", "model/ffn=moe", *overrides).ffn)(d_model=6, **values)
+    node = compose("model/gpt_tiny", [*parts.SIZES, "model/ffn=moe", f"model/ffn/expert={expert}"]).model.ffn
+    block = build(node)(d_model=6, **values)
     with torch.no_grad():
         for p in block.parameters():
             p.copy_(torch.randn_like(p))
     return block
 
 
-def gradients(block):
-    return {name: p.grad for name, p in block.named_parameters()}
-
-
 @pytest.mark.parametrize("expert", parts.options("model/ffn/expert"))
 @pytest.mark.parametrize(("n_experts", "top_k"), [(2, 2), (5, 2), (4, 3)])
 def test_it_is_a_loop_over_tokens(expert, n_experts, top_k):
-    block = moe(f"model/ffn/expert={expert}", n_experts=n_experts, top_k=top_k)
+    block = moe(expert, n_experts=n_experts, top_k=top_k)
     x = torch.randn(3, 7, 6)
     by_hand = torch.zeros_like(x)
     for row in range(3):
@@ -95,7 +92,7 @@ def test_the_balance_loss_is_neither_copied_nor_stored():
 def test_experts_that_nobody_chose_get_a_gradient_of_zero():
     block = moe(n_experts=8)
     block(torch.randn(1, 1, 6)).sum().backward()
-    grads = gradients(block)
+    grads = {name: p.grad for name, p in block.named_parameters()}
     assert all(g is not None for g in grads.values())
     reached = {name.split(".")[1] for name, g in grads.items() if name.startswith("experts") and g.any()}
     assert len(reached) == 2
