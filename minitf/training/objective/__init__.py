@@ -57,7 +57,9 @@ class Objective:
         """
         name, encodes = type(model).__name__, hasattr(model, "encode")
         if self.reads_source and not encodes:
-            raise ConfigError(f"task={self.task} gives the model a source to read, but {name} has none: use {self.fits}")
+            raise ConfigError(
+                f"task={self.task} gives the model a source to read, but {name} has none: use {self.fits}"
+            )
         if encodes and not self.reads_source:
             raise ConfigError(
                 f"task={self.task} gives the model one row of tokens, but {name} reads a source as well: "
@@ -132,7 +134,9 @@ def cross_entropy(
         logits = head(rows).float()
         correct = n_correct(logits, wanted) if count else wanted.new_zeros(())
         sums.append((*_losses(logits, wanted, label_smoothing), correct))
-    loss, nll, correct = (parts[0] if len(parts) == 1 else torch.stack(parts).sum() for parts in zip(*sums, strict=True))
+    loss, nll, correct = (
+        parts[0] if len(parts) == 1 else torch.stack(parts).sum() for parts in zip(*sums, strict=True)
+    )
     return (loss, nll, correct) if label_smoothing else (loss, loss, correct)
 
 
