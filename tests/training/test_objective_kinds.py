@@ -6,7 +6,13 @@ import torch.nn.functional as F
 from torch import nn
 from training_stubs import TinyDecoder
 
+from minitf.blocks.score.scaled_dot import ScaledDot
 from minitf.errors import ConfigError
+from minitf.models.head.classify import ClassifierHead
+from minitf.models.head.lm import LMHead
+from minitf.models.head.pointer import PointerHead
+from minitf.models.head.pool.mean import MeanPool
+from minitf.models.head.tag import TokenHead
 from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.objective.classify import Classify
 from minitf.training.objective.masked_lm import MaskedLM
@@ -17,20 +23,20 @@ from minitf.training.objective.tag import TagTokens
 V, D, B, T, S = 11, 8, 4, 6, 5
 
 
-class MeanHead(nn.Linear):
-    def forward(self, hidden, pos):
-        return super().forward(hidden.mean(1))
+def lm():
+    return LMHead(d_model=D, vocab_size=V, tied_to=None)
 
 
-class SourceHead(nn.Module):
-    def forward(self, hidden, memory, memory_pos):
-        logits = hidden @ memory.transpose(1, 2)
-        return logits if memory_pos is None else logits.masked_fill(memory_pos[:, None] < 0, float("-inf"))
+def tagger():
+    return TokenHead(d_model=D, n_classes=V)
 
 
-class RowHead(nn.Linear):
-    def forward(self, hidden):
-        return super().forward(hidden)
+def classifier(n_classes):
+    return ClassifierHead(d_model=D, n_classes=n_classes, pool=MeanPool)
+
+
+def pointer():
+    return PointerHead(d_model=D, score=ScaledDot)
 
 
 class Tagger(nn.Module):
@@ -69,18 +75,18 @@ def case(name):
     src_pos[1, 3:] = -1
     source = {"src": torch.randint(V, (B, S)), "src_pos": src_pos}
     if name == "classify":
-        model = Tagger(MeanHead(D, 4))
+        model = Tagger(classifier(4))
         batch = {"ids": ids, "label": torch.tensor([2, -100, 0, 1])}
         logits = model.head(model.hidden(ids), None)
         return Classify(), model, batch, logits[[0, 2, 3]], batch["label"][[0, 2, 3]]
     if name == "pointer":
-        model = Translator(SourceHead())
+        model = Translator(pointer())
         batch = {"ids": ids, "targets": torch.where(scored, targets % 3, -100), **source}
         memory = model.encode(batch["src"])
         logits = model.head(model.hidden(ids, memory=memory, memory_pos=src_pos), memory, src_pos)
         return Pointer(), model, batch, logits[scored], batch["targets"][scored]
     objective = {"masked_lm": MaskedLM(), "seq2seq": Seq2Seq(), "tag": TagTokens()}[name]
-    model = (Translator if name == "seq2seq" else Tagger)(RowHead(D, V))
+    model = (Translator if name == "seq2seq" else Tagger)(tagger() if name == "tag" else lm())
     batch = {"ids": ids, "targets": targets, **(source if name == "seq2seq" else {})}
     read = {} if name != "seq2seq" else {"memory": model.encode(batch["src"]), "memory_pos": src_pos}
     return objective, model, batch, model.head(model.hidden(ids, **read))[scored], targets[scored]
@@ -195,21 +201,15 @@ def test_extra_losses_of_parts_count_while_training_and_where_something_is_score
 
 
 REFUSED = [
-    (
-        Seq2Seq(),
-        Tagger(RowHead(D, V)),
-        "task=seq2seq gives the model a source to read, but Tagger has none: use",
-    ),
-    (CausalLM(), Translator(RowHead(D, V)), "task=causal_lm gives the model one row of tokens, but Translator reads a"),
-    (Classify(), Tagger(RowHead(D, V)), "task=classify cannot use the head RowHead: use model/head=classify_mean"),
-    (TagTokens(), Tagger(MeanHead(D, V)), "task=tag cannot use the head MeanHead: use model/head="),
-    (Pointer(), Translator(RowHead(D, V)), "task=pointer cannot use the head RowHead: use model/head=pointer"),
-    (Seq2Seq(), Translator(SourceHead()), "task=seq2seq cannot use the head SourceHead: use model/head="),
-    (
-        CausalLM(),
-        Tagger(RowHead(D, V)),
-        "the model's mask shows it: use model/mask=causal or model/mask=sl",
-    ),
+    (Seq2Seq(), Tagger(lm()), "task=seq2seq gives the model a source to read, but Tagger has none: use model=encdec"),
+    (CausalLM(), Translator(lm()), "task=causal_lm gives the model one row of tokens, but Translator reads a source"),
+    (CausalLM(), Translator(lm()), "use model=gpt_tiny or llama_tiny, or task=seq2seq"),
+    (Classify(), Tagger(lm()), "task=classify cannot use what LMHead gives: use model/head=classify"),
+    (TagTokens(), Tagger(classifier(4)), "task=tag cannot use what ClassifierHead gives: use model/head=tag"),
+    (Pointer(), Translator(lm()), "task=pointer cannot use what LMHead gives: use model/head=pointer"),
+    (Seq2Seq(), Translator(pointer()), "task=seq2seq cannot use what PointerHead gives: use model/head=lm"),
+    (MaskedLM(), Tagger(tagger()), "task=masked_lm cannot use what TokenHead gives: use model/head=masked_lm"),
+    (CausalLM(), Tagger(lm()), "the model's mask shows it: use model/mask=causal or model/mask=sliding_window"),
 ]
 
 
@@ -217,6 +217,10 @@ REFUSED = [
 def test_a_model_that_does_not_fit_is_refused_with_a_way_out(objective, model, message):
     with pytest.raises(ConfigError, match=message):
         objective.check(model)
+
+
+def test_a_head_of_somebody_else_is_taken_at_its_word():
+    Classify().check(Tagger(nn.Linear(D, 4)))
 
 
 @pytest.mark.parametrize("objective", [CausalLM, Seq2Seq, MaskedLM])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import ClassVar
 
@@ -11,7 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitf.errors import ConfigError
+from minitf.models.head.classify import ClassifierHead
+from minitf.models.head.lm import LMHead
+from minitf.models.head.masked_lm import MaskedLMHead
+from minitf.models.head.pointer import PointerHead
+from minitf.models.head.tag import TokenHead
 
+HEADS = (LMHead, MaskedLMHead, ClassifierHead, TokenHead, PointerHead)
 IGNORED = -100  # a target, or a label, that is not scored
 
 
@@ -21,15 +26,15 @@ class Objective:
     Attributes:
         needs_causal: a model that sees the next token would copy it.
         reads_source: whether a batch has another sequence, "src", that the model encodes first.
-        head_inputs: what the model's head is called with.
-        task: the option of the config group that builds it.
-        fits: choices of model that fit, for messages.
-        head: the option of model/head that it needs, for messages.
+        heads: which of minitf's heads give what it needs; one of somebody else's is taken at its word.
+        task: the option of the config group that builds it, for messages.
+        fits: choices of model that fit.
+        head: the option of model/head that it needs.
     """
 
     needs_causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
-    head_inputs: ClassVar[tuple[str, ...]] = ("hidden",)
+    heads: ClassVar[tuple[type[nn.Module], ...]]
     task: ClassVar[str]
     fits: ClassVar[str]
     head: ClassVar[str]
@@ -65,9 +70,9 @@ class Objective:
                 f"task={self.task} gives the model one row of tokens, but {name} reads a source as well: "
                 f"use {self.fits}, or task=seq2seq"
             )
-        if not _takes(model.head, self.head_inputs):
+        if isinstance(model.head, HEADS) and not isinstance(model.head, self.heads):
             raise ConfigError(
-                f"task={self.task} cannot use the head {type(model.head).__name__}: use model/head={self.head}"
+                f"task={self.task} cannot use what {type(model.head).__name__} gives: use model/head={self.head}"
             )
         if self.needs_causal and model.sees_future:
             raise ConfigError(
@@ -134,9 +139,7 @@ def cross_entropy(
         logits = head(rows).float()
         correct = n_correct(logits, wanted) if count else wanted.new_zeros(())
         sums.append((*_losses(logits, wanted, label_smoothing), correct))
-    loss, nll, correct = (
-        parts[0] if len(parts) == 1 else torch.stack(parts).sum() for parts in zip(*sums, strict=True)
-    )
+    loss, nll, correct = map(_add, zip(*sums, strict=True))
     return (loss, nll, correct) if label_smoothing else (loss, loss, correct)
 
 
@@ -167,11 +170,5 @@ def _losses(logits: Tensor, targets: Tensor, label_smoothing: float) -> tuple[Te
     return (1 - label_smoothing) * nll + label_smoothing * spread, nll
 
 
-def _takes(head: Callable[..., Tensor], inputs: tuple[str, ...]) -> bool:
-    """Whether the head can be called with these and needs no other."""
-    call = head.forward if isinstance(head, nn.Module) else head
-    try:
-        inspect.signature(call).bind(*inputs)
-    except TypeError:
-        return False
-    return True
+def _add(parts: tuple[Tensor, ...]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.stack(parts).sum()

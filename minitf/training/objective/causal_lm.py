@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_probability
+from minitf.models.head.lm import LMHead
+from minitf.models.head.masked_lm import MaskedLMHead
 from minitf.training.objective import IGNORED, Objective, check_chunk_rows, cross_entropy, result
 
 
@@ -25,6 +27,7 @@ class CausalLM(Objective):
     """
 
     needs_causal = True
+    heads = (LMHead, MaskedLMHead)
     task = "causal_lm"
     fits = "model=gpt_tiny or llama_tiny"
     head = "lm"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minitf.models.head.classify import ClassifierHead
 from minitf.training.objective import IGNORED, Objective, n_correct, result
 
 
@@ -15,10 +16,10 @@ class Classify(Objective):
     "n_scored" counts rows. It counts "n_correct".
     """
 
-    head_inputs = ("hidden", "pos")
+    heads = (ClassifierHead,)
     task = "classify"
     fits = "model=bert_tiny"
-    head = "classify_mean"
+    head = "classify"
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         pos, label = batch.get("pos"), batch["label"]

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from minitf.models.head.lm import LMHead
+from minitf.models.head.masked_lm import MaskedLMHead
 from minitf.training.objective import IGNORED, Objective, check_chunk_rows, cross_entropy, result
 
 
@@ -23,6 +25,7 @@ class MaskedLM(Objective):
     Source: Devlin et al. 2019 (BERT), section 3.1.
     """
 
+    heads = (LMHead, MaskedLMHead)
     task = "masked_lm"
     fits = "model=bert_tiny"
     head = "masked_lm"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from minitf.models.head.pointer import PointerHead
 from minitf.training.objective import IGNORED, Objective, n_correct, result
 
 
@@ -19,7 +20,7 @@ class Pointer(Objective):
 
     needs_causal = True
     reads_source = True
-    head_inputs = ("hidden", "memory", "memory_pos")
+    heads = (PointerHead,)
     task = "pointer"
     fits = "model=pointer_tiny"
     head = "pointer"

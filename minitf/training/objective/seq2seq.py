@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_probability
+from minitf.models.head.lm import LMHead
+from minitf.models.head.masked_lm import MaskedLMHead
 from minitf.training.objective import IGNORED, Objective, check_chunk_rows, cross_entropy, result
 
 
@@ -27,6 +29,7 @@ class Seq2Seq(Objective):
 
     needs_causal = True
     reads_source = True
+    heads = (LMHead, MaskedLMHead)
     task = "seq2seq"
     fits = "model=encdec_tiny"
     head = "lm"

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from minitf.models.head.tag import TokenHead
 from minitf.training.objective import IGNORED, Objective, cross_entropy, result
 
 
@@ -13,6 +14,7 @@ class TagTokens(Objective):
     A batch has "ids" and "targets" (B,T), the classes, and "pos" where it is padded. It counts "n_correct".
     """
 
+    heads = (TokenHead,)
     task = "tag"
     fits = "model=bert_tiny"
     head = "tag"
