@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from minitf.blocks.score import Score
@@ -48,5 +49,8 @@ class PointerHead(nn.Module):
         Returns:
             (B,T,S), -inf at padding.
         """
-        fit = self.score(hidden[:, None], memory[:, None])[:, 0]
-        return fit if memory_pos is None else fit.masked_fill(memory_pos[:, None] < 0, float("-inf"))
+        if memory_pos is None:
+            memory_pos = torch.arange(memory.size(1), device=memory.device)[None]
+        real = (memory_pos >= 0)[:, None]  # (B,1,S)
+        fit = self.score.by_row(self.score(hidden[:, None], memory[:, None]), real.sum(-1, keepdim=True)[:, None])
+        return fit[:, 0].masked_fill(~real, float("-inf"))
