@@ -91,7 +91,7 @@ def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
 
 
 def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
-    """The option chosen in each group or group@package, such as {"model": "gpt_tiny"}; None if it is not a single one."""
+    """The option in each group or group@package, such as {"model": "gpt_tiny"}; None where it is not a single one."""
     return _choices(compose(name, overrides, return_hydra_config=True).hydra)
 
 

@@ -39,7 +39,10 @@ class IdenticalHeads(Modifier):
         self.noise, self.output_noise = noise, output_noise
 
     def change(self, model: nn.Module) -> None:
-        for projection in projections(model):
+        found = list(projections(model))
+        if not found:
+            raise ConfigError("init=identical_heads finds no heads in this model: choose another model/init")
+        for projection in found:
             slices = projection.by_head()
             if projection.n_heads > 1 and "w_q" not in slices:
                 raise ConfigError(
