@@ -13,7 +13,7 @@ TABLE = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"
 def test_a_model_brings_its_task_and_a_task_its_data():
     assert suited(["model=gpt_tiny"]) == []
     assert suited(["model=bert_tiny", "seed=1"]) == ["task=masked_lm", "data.tokenizer.special=[bos,mask]"]
-    assert suited(["task=classify", "model=bert_tiny"]) == ["data=majority", "model/head=classify_mean"]
+    assert suited(["task=classify", "model=bert_tiny"]) == ["data=majority", "model/head=classify"]
     assert suited(["-m", "model=encdec_tiny", "seed=0,1"]) == ["task=seq2seq", "data=reverse"]
 
 

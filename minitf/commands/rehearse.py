@@ -96,7 +96,7 @@ def hide_tokens(tokenizer: BaseTokenizer, objective: Any) -> View:
         raise ConfigError(
             "the task hides tokens, but the tokenizer has no id for a hidden one: add data.tokenizer.special=[bos,mask]"
         )
-    mask = MaskTokens(objective.rate, objective.mask, objective.random)
+    mask = MaskTokens(**objective.corruption)
     return lambda ids, real, rng: mask(
         ids,
         real,

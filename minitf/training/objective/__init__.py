@@ -24,6 +24,8 @@ class Objective:
     """The interface of every objective.
 
     Attributes:
+        takes: the kind of data it is for: "text", "hidden_text", "seq2seq", "pointer", "classify" or "tag".
+        sums: the metrics that are summed up over batches.
         needs_causal: a model that sees the next token would copy it.
         reads_source: whether a batch has another sequence, "src", that the model encodes first.
         heads: which of minitf's heads give what it needs; one of somebody else's is taken at its word.
@@ -32,6 +34,8 @@ class Objective:
         head: the option of model/head that it needs.
     """
 
+    takes: ClassVar[str]
+    sums: ClassVar[tuple[str, ...]] = ("nll", "n_scored", "n_correct")
     needs_causal: ClassVar[bool] = False
     reads_source: ClassVar[bool] = False
     heads: ClassVar[tuple[type[nn.Module], ...]]

@@ -26,6 +26,8 @@ class CausalLM(Objective):
         ConfigError: chunk_rows is below 1, label_smoothing no probability.
     """
 
+    takes = "text"
+    sums = ("nll", "n_scored")
     needs_causal = True
     heads = (LMHead, MaskedLMHead)
     task = "causal_lm"

@@ -16,6 +16,7 @@ class Classify(Objective):
     "n_scored" counts rows. It counts "n_correct".
     """
 
+    takes = "classify"
     heads = (ClassifierHead,)
     task = "classify"
     fits = "model=bert_tiny"

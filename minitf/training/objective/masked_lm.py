@@ -25,6 +25,7 @@ class MaskedLM(Objective):
     Source: Devlin et al. 2019 (BERT), section 3.1.
     """
 
+    takes = "hidden_text"
     heads = (LMHead, MaskedLMHead)
     task = "masked_lm"
     fits = "model=bert_tiny"

@@ -18,6 +18,7 @@ class Pointer(Objective):
     Source: Vinyals, Fortunato and Jaitly 2015 (Pointer Networks).
     """
 
+    takes = "pointer"
     needs_causal = True
     reads_source = True
     heads = (PointerHead,)

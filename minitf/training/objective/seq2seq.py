@@ -27,6 +27,7 @@ class Seq2Seq(Objective):
     Source: Vaswani et al. 2017, section 5.4.
     """
 
+    takes = "seq2seq"
     needs_causal = True
     reads_source = True
     heads = (LMHead, MaskedLMHead)

@@ -14,6 +14,7 @@ class TagTokens(Objective):
     A batch has "ids" and "targets" (B,T), the classes, and "pos" where it is padded. It counts "n_correct".
     """
 
+    takes = "tag"
     heads = (TokenHead,)
     task = "tag"
     fits = "model=bert_tiny"
