@@ -191,10 +191,13 @@ def test_off_by_one_and_sink_are_softmax_with_one_more_key():
 
 @pytest.mark.parametrize("b", [-1e4, 1e4])
 def test_an_extreme_sink_reads_all_or_nothing(b):
-    sink, scores = normalizer("sink"), torch.randn(1, 3, 4, 4)
+    sink, scores = normalizer("sink"), torch.randn(1, 3, 4, 4, requires_grad=True)
     torch.nn.init.constant_(sink.logit, b)
     weights = sink(scores, torch.ones(4, 4).bool())
     torch.testing.assert_close(weights, scores.softmax(-1) if b < 0 else torch.zeros(1, 3, 4, 4))
+    weights.square().sum().backward()
+    assert scores.grad.isfinite().all()
+    assert sink.logit.grad.isfinite().all()
 
 
 def test_sigmoid_judges_every_key_alone():
