@@ -23,11 +23,13 @@ class Mask:
     Attributes:
         plain_causal: with plain positions the rule is "this key or an earlier one".
         plain_full: with plain positions every key may be read.
+        reach: how many places back and how many ahead a query reads at most; None means no bound.
         probe: so many first places of a document show whether a token reads a later one.
     """
 
     plain_causal: bool = False
     plain_full: bool = False
+    reach: tuple[int | None, int | None] = (None, None)
     probe: int = 64
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor | bool:
@@ -51,6 +53,8 @@ class Mask:
     @property
     def sees_future(self) -> bool:
         """True if some token reads a later one, tried on the first `probe` places of a document."""
+        if self.reach[1] == 0:
+            return False
         n = min(64, self.probe)
         while not any(bool(seen.triu(1 + first).any()) for first, seen in self._rows(n)):
             if n >= self.probe:

@@ -53,7 +53,9 @@ class BigBird(Mask):
         self.block, self.n_window, self.n_global = block, n_window, n_global
         self.n_random, self.length, self.seed = n_random, length, seed
         self.n_blocks = n_blocks
-        self.probe = length + 1
+        self.probe = length
+        if not n_global and not n_random:
+            self.reach = ((n_window // 2 + 1) * block - 1,) * 2
 
     def random_block(self, q_block: Tensor, which: int) -> Tensor:
         """The random key block number `which` of each query block; int64 in and out."""

@@ -17,7 +17,8 @@ class BlockLocal(Mask):
     def __init__(self, block: int) -> None:
         check_positive(block=block)
         self.block = block
-        self.probe = block + 1
+        self.probe = block
+        self.reach = (block - 1, block - 1)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         return q_off // self.block == k_off // self.block

@@ -14,6 +14,7 @@ class Causal(Mask):
     """
 
     plain_causal = True
+    reach = (None, 0)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         return k_off <= q_off

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_, or_
 
@@ -21,6 +21,9 @@ class _Combined(Mask):
         self.masks: tuple[Mask, ...] = tuple(one for m in given for one in (m.masks if type(m) is type(self) else (m,)))
         self.probe = max(m.probe for m in self.masks)
 
+    def _sides(self) -> Iterator[tuple[int | None, ...]]:
+        return zip(*(m.reach for m in self.masks), strict=True)
+
 
 class All(_Combined):
     """A key may be read if every one of the masks shows it; `a & b` is All([a, b]).
@@ -37,6 +40,7 @@ class All(_Combined):
     def __init__(self, masks: Mapping[str, Mask] | Sequence[Mask]) -> None:
         super().__init__(masks)
         self.plain_full = all(m.plain_full for m in self.masks)
+        self.reach = tuple(min((n for n in side if n is not None), default=None) for side in self._sides())
         self.plain_causal = not self.plain_full and all(m.plain_full or m.plain_causal for m in self.masks)
 
     @property
@@ -63,6 +67,7 @@ class Any(_Combined):
     def __init__(self, masks: Mapping[str, Mask] | Sequence[Mask]) -> None:
         super().__init__(masks)
         self.plain_full = any(m.plain_full for m in self.masks)
+        self.reach = tuple(None if None in side else max(side) for side in self._sides())
         self.plain_causal = any(m.plain_causal for m in self.masks) and not self.sees_future
 
     @property

@@ -19,8 +19,9 @@ class PrefixLM(Mask):
     def __init__(self, n_prefix: int) -> None:
         check_positive(n_prefix=n_prefix)
         self.n_prefix = n_prefix
-        self.probe = n_prefix + 1
+        self.probe = n_prefix
         self.plain_causal = n_prefix == 1
+        self.reach = (None, n_prefix - 1)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         return (k_off <= q_off) | (k_off < self.n_prefix)

@@ -21,6 +21,7 @@ class SlidingWindow(Mask):
             raise ConfigError(f"n_sink must be a whole number, 0 or more, got {n_sink!r}")
         self.window = window
         self.n_sink = n_sink
+        self.reach = (None if n_sink else window - 1, 0)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         near = q_off - k_off < self.window

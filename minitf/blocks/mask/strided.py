@@ -20,6 +20,7 @@ class Strided(Mask):
         check_positive(stride=stride)
         self.stride = stride
         self.plain_causal = stride == 1
+        self.reach = (None, 0)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         back = q_off - k_off
