@@ -16,6 +16,7 @@ from minitf.positions import from_real
 # what makes an option's defaults show their effect on rows of a dozen tokens
 SMALL = {"model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"]}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
+SIZES += ["model.src_vocab_size=65", "model.n_encoder_layers=2", "model.n_decoder_layers=2", "model.n_classes=3"]
 PADDINGS = ("none", "left", "right")
 
 
@@ -24,14 +25,22 @@ def options(group: str) -> list[str]:
     return sorted(p.stem for p in (config_dir() / group).glob("*.yaml"))
 
 
-def presets() -> list[str]:
-    """Names of the assembled models."""
-    return options("model")
+@cache
+def presets(architecture: str = "Decoder") -> list[str]:
+    """Names of the assembled models whose class is `architecture`."""
+    return [name for name in options("model") if compose(f"model/{name}").model._target_.endswith(f".{architecture}")]
+
+
+@cache
+def sizes(preset: str) -> list[str]:
+    """What makes a preset small: those of SIZES that it has."""
+    known = compose(f"model/{preset}").model
+    return [size for size in SIZES if size.split("=")[0].removeprefix("model.") in known]
 
 
 @cache
 def _composed(preset: str, *overrides: str) -> DictConfig:
-    return compose(f"model/{preset}", [*SIZES, *overrides]).model
+    return compose(f"model/{preset}", [*sizes(preset), *overrides]).model
 
 
 def node(preset: str = "gpt_tiny", *overrides: str) -> DictConfig:

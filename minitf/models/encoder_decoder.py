@@ -7,14 +7,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from minitf.blocks.checks import check_finite, check_positive
+from minitf.blocks.checks import check_positive
 from minitf.blocks.mask import Mask
 from minitf.blocks.mask.full import Full
 from minitf.blocks.position import Position
 from minitf.blocks.stack import Stack
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
-from minitf.models.embedding import Embedding
+from minitf.models.embedding import Embedding, power_of
 
 
 class EncoderDecoder(nn.Module):
@@ -28,6 +28,7 @@ class EncoderDecoder(nn.Module):
         share_embeddings: one table for source and target; needs one vocabulary.
         tie_embeddings: use the target's table as the head's matrix.
         embedding_power: vectors of both tables are multiplied by d_model to this power on their way in.
+        logit_power: the last hidden states are multiplied by d_model to this power, on their way to the head.
         cross_attention: factory of the attention to the source; null: as `attention`.
         mask: which target token reads which; every source token reads every other.
         encoder_recipes, encoder_pattern, decoder_recipes, decoder_pattern: as recipes and pattern of `Stack`.
@@ -57,6 +58,7 @@ class EncoderDecoder(nn.Module):
         share_embeddings: bool,
         tie_embeddings: bool,
         embedding_power: float,
+        logit_power: float,
         dropout: float,
         attention: Callable[..., nn.Module],
         cross_attention: Callable[..., nn.Module] | None,
@@ -74,7 +76,8 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         check_positive(n_encoder_layers=n_encoder_layers, n_decoder_layers=n_decoder_layers)
-        check_finite(embedding_power=embedding_power)
+        if not (cross_attention is None or callable(cross_attention)):
+            raise ConfigError(f"cross_attention must be a part such as attention, or null, got {cross_attention!r}")
         _check_vocabularies(vocab_size, src_vocab_size, share_embeddings)
         n_layers = n_encoder_layers + n_decoder_layers
         common = {"max_len": max_len, "d_model": d_model, "dropout": dropout, "attention": attention}
@@ -94,6 +97,7 @@ class EncoderDecoder(nn.Module):
             pattern=decoder_pattern,
             cross_attention=attention if cross_attention is None else cross_attention,
         )
+        self.logit_factor = power_of(d_model, logit_power=logit_power)
         tied_to = self.embedding if tie_embeddings else None
         self.head = head(d_model=d_model, vocab_size=vocab_size, n_classes=None, tied_to=tied_to)
         init(self)
@@ -152,7 +156,8 @@ class EncoderDecoder(nn.Module):
         if memory.size(0) != ids.size(0):
             raise ConfigError(f"{ids.size(0)} rows of target tokens, {memory.size(0)} of memory: they must be as many")
         own, cross = (None, None) if caches is None else self._split(caches)
-        return self.decoder.run(self.embedding(ids), pos, own, memory, memory_pos, cross)
+        x = self.decoder.run(self.embedding(ids), pos, own, memory, memory_pos, cross)
+        return x if self.logit_factor == 1.0 else x * self.logit_factor
 
     def forward(self, src: Tensor, src_pos: Tensor | None, ids: Tensor, pos: Tensor | None = None) -> Tensor:
         """Source ids (B,S) and target ids (B,T) -> logits (B,T,V); arguments as for `encode` and `hidden`."""
