@@ -56,25 +56,3 @@ def test_norm_is_its_formula(name):
     }[name]
     torch.testing.assert_close(norm(x), formula(), atol=1e-5, rtol=0)
     assert norm.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_gpt2_start_values(tied):
-    sizes = ["model.d_model=128", "model.n_layers=8", "model.vocab_size=500", "model.attention.projection.bias=true"]
-    model = build(parts.node("gpt_tiny", *sizes, "model/position=learned", f"model.tie_embeddings={tied}"))
-    for name, p in model.named_parameters():
-        if "norm" in name:
-            assert torch.equal(p, torch.zeros_like(p) if name.endswith("bias") else torch.ones_like(p)), name
-        elif name.endswith("bias"):
-            assert not p.any(), name
-        else:
-            # matrices that write into the residual stream: two for each of the 8 layers
-            std = 0.02 / 4 if name.endswith(("w_o.weight", "w_out.weight")) else 0.02
-            assert p.std().item() == pytest.approx(std, rel=0.05), name
-            assert abs(p.mean().item()) < 0.1 * std, name
-
-
-@pytest.mark.parametrize("std", ["0.0", "-1.0", ".nan", ".inf"])
-def test_a_std_that_is_no_spread_is_refused(std):
-    with pytest.raises(ConfigError, match="init std must be"):
-        build(parts.node("gpt_tiny", f"model.init.std={std}"))
