@@ -9,9 +9,9 @@ from minitf.blocks.normalize import Normalize, hide
 
 
 class Sink(Normalize):
-    """exp(score) / (exp(b) + sum), b learned per head: one more key of score b and value 0. Source: OpenAI 2025 (gpt-oss).
+    """exp(score) / (exp(b) + sum), b learned per head: one more key of score b. Source: OpenAI 2025 (gpt-oss).
 
-    It starts as the off-by-one softmax, b = 0.
+    The value of that key is 0. It starts as the off-by-one softmax, b = 0.
     """
 
     invariants = frozenset({"permutation", "row_independence"})

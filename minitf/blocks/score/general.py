@@ -9,7 +9,10 @@ from minitf.blocks.score import Score
 
 
 class General(Score):
-    """q W k with a matrix W per head, at the start the scaled dot product. Source: Luong et al. 2015, section 3.1 (general)."""
+    """q W k, a matrix W per head. Source: Luong et al. 2015, section 3.1 (general).
+
+    W starts as the identity / sqrt(d_head): the scaled dot product.
+    """
 
     is_dot = True
 
@@ -19,7 +22,7 @@ class General(Score):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """W = identity / sqrt(d_head)."""
+        """The scaled dot product."""
         d_head = self.w.size(-1)
         with torch.no_grad():
             self.w.copy_(torch.eye(d_head) * d_head**-0.5)
