@@ -85,7 +85,7 @@ def test_yaml_lists_exactly_the_constructors_arguments(group, option):
         target = getattr(importlib.import_module(module), name)
         own_module = getattr(target, "__module__", "")
         assert own_module.split(".")[0] in {"minitf", "torch", "lightning"}
-        place = path[-1] if path else ""
+        place = next((name for name in reversed(path) if name != "inner"), "")  # a part may hold another of its kind
         named = [
             p for p in inspect.signature(target).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
