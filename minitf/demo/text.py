@@ -1,0 +1,71 @@
+"""Plain text that lines up, also with wide characters."""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Sequence
+
+from torch import Tensor
+
+WIDTH = 110
+
+
+def width(text: str) -> int:
+    """Columns that a terminal needs: a Chinese character takes two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def pad(text: str, columns: int, right: bool = False) -> str:
+    """`text` filled up to so many columns; `right` puts it to the right."""
+    fill = " " * (columns - width(text))
+    return fill + text if right else text + fill
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+    """Columns that line up.
+
+    Args:
+        head: names of the columns.
+        rows: texts of the cells.
+        left: so many columns stand to the left, the others to the right.
+    """
+    lines = [head, *rows]
+    widths = [max(width(line[i]) for line in lines) for i in range(len(head))]
+    return "\n".join(
+        "  ".join(pad(cell, w, right=i >= left) for i, (cell, w) in enumerate(zip(line, widths, strict=True))).rstrip()
+        for line in lines
+    )
+
+
+def matrix(name: str, values: Tensor, rows: Sequence[str], columns: Sequence[str] = (), digits: int = 3) -> str:
+    """A matrix with its name above; hidden scores (-inf) are shown as a dot.
+
+    Args:
+        name: what it is.
+        values: (rows, columns).
+        rows, columns: labels.
+        digits: behind the point; whole numbers are shown without.
+    """
+    finite = values[values.isfinite()]
+    whole = bool((finite == finite.round()).all())
+
+    def cell(x: float) -> str:
+        if x == float("-inf"):
+            return "."
+        return f"{x:.0f}" if whole else f"{x:.{digits}f}"
+
+    body = [["  " + label, *map(cell, row)] for label, row in zip(rows, values.tolist(), strict=True)]
+    head = ["", *(columns or [""] * values.size(1))]
+    shown = table(head, body)
+    return name + "\n" + (shown if columns else shown.lstrip("\n").split("\n", 1)[1] if not any(head) else shown)
+
+
+def wrapped(text: str, columns: int = WIDTH, indent: str = "") -> list[str]:
+    """Lines of at most so many columns."""
+    return textwrap.wrap(" ".join(text.split()), columns, initial_indent=indent, subsequent_indent=indent)
+
+
+def paragraph(text: str) -> str:
+    """A remark, wrapped to the width of a page."""
+    return "\n".join(wrapped(text))
