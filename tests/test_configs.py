@@ -31,9 +31,10 @@ GIVEN = {
     "logger": {"run_dir", "config"},
     "trainer": {"run_dir", "loggers", "callbacks"},
     "bench": {"folder"},
+    "demo": {"config"},
 }
 FACTS = {"data": {"vocab_size"}}
-TOP = {"cache": "generate", "bench": "benchmark"}
+TOP = {"cache": "generate", "bench": "benchmark", "demo": "demo"}
 
 
 def options() -> list[tuple[str, str]]:

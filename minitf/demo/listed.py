@@ -20,4 +20,4 @@ def listed(*, config: DictConfig) -> str:
     example = f"{command('demo')} demo=shapes model=llama_tiny"
     usage = paragraph(f"Choose one, for example: {example}")
     more = paragraph("--cfg job shows what a demo can be told, --help the options of every group.")
-    return "\n".join(["Numbers at once, without training:", "", table(["", ""], rows, left=2).lstrip("\n"), "", usage, more])
+    return "\n".join(["Numbers at once, without training:", "", table(None, rows, left=2), "", usage, more])

@@ -20,9 +20,7 @@ from minitf.demo.text import paragraph, table
 NO_FORMULA = "-"
 
 
-def memory(
-    *, batch: int, length: int, src_length: int, long_length: int, long_heads: int, config: DictConfig
-) -> str:
+def memory(*, batch: int, length: int, src_length: int, long_length: int, long_heads: int, config: DictConfig) -> str:
     """Three tables: parameters and FLOPs per part, bytes, and what fewer key/value heads would save.
 
     Args:

@@ -14,7 +14,7 @@ from minitf.config import config_dir, group_options
 
 # a full stop behind these does not end a sentence
 _SHORT = r"(?<!\bal)(?<!\beq)(?<!\bsec)(?<!\bfig)(?<!\bapp)(?<!\bvs)(?<!\bcf)"
-_SOURCE = re.compile(rf"\bSources?\b(?: [^.:]*)?: (.+?)(?:{_SHORT}\.(?=\s|$)|$)", re.IGNORECASE)
+_SOURCE = re.compile(rf"\bSources?\b(?: [^.:]*)?: (.+?)(?:{_SHORT}\.(?=\s|$)|$)")
 _SENTENCE = re.compile(rf".+?{_SHORT}\.(?=\s|$)")
 
 
@@ -49,9 +49,7 @@ class Option:
 
 def options(group: str) -> list[Option]:
     """Every option of a config group, for example "model/mask"."""
-    return [
-        Option(f"{group}={name}", head_comment(group, name), _target(group, name)) for name in group_options(group)
-    ]
+    return [Option(f"{group}={name}", head_comment(group, name), _target(group, name)) for name in group_options(group)]
 
 
 def head_comment(group: str, name: str) -> str:

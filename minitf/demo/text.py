@@ -22,16 +22,16 @@ def pad(text: str, columns: int, right: bool = False) -> str:
     return fill + text if right else text + fill
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], left: int = 1) -> str:
+def table(head: Sequence[str] | None, rows: Sequence[Sequence[str]], left: int = 1) -> str:
     """Columns that line up.
 
     Args:
-        head: names of the columns.
+        head: names of the columns; None: no line for them.
         rows: texts of the cells.
         left: so many columns stand to the left, the others to the right.
     """
-    lines = [head, *rows]
-    widths = [max(width(line[i]) for line in lines) for i in range(len(head))]
+    lines = list(rows) if head is None else [head, *rows]
+    widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(pad(cell, w, right=i >= left) for i, (cell, w) in enumerate(zip(line, widths, strict=True))).rstrip()
         for line in lines
@@ -56,9 +56,7 @@ def matrix(name: str, values: Tensor, rows: Sequence[str], columns: Sequence[str
         return f"{x:.0f}" if whole else f"{x:.{digits}f}"
 
     body = [["  " + label, *map(cell, row)] for label, row in zip(rows, values.tolist(), strict=True)]
-    head = ["", *(columns or [""] * values.size(1))]
-    shown = table(head, body)
-    return name + "\n" + (shown if columns else shown.lstrip("\n").split("\n", 1)[1] if not any(head) else shown)
+    return f"{name}\n{table(['', *columns] if columns else None, body)}"
 
 
 def wrapped(text: str, columns: int = WIDTH, indent: str = "") -> list[str]:

@@ -1,0 +1,90 @@
+"""demo=masks: a picture of every mask, how much of the matrix is read, and how far information travels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from torch import Tensor
+
+from minitf.blocks.checks import check_positive
+from minitf.config import build, compose, group_options
+from minitf.demo.text import pad, paragraph, table
+
+GAP = 4
+
+
+def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
+    """Each mask of the group as a matrix of queries (down) and keys (across), and two numbers.
+
+    Args:
+        length: tokens of the row; sizes of a mask that do not fit the picture are made smaller, and named.
+        n_layers: layers that are stacked for the receptive field.
+        config: unused; every mask is shown.
+
+    Raises:
+        ConfigError: sizes below 1.
+    """
+    check_positive(**{"demo.length": length, "demo.n_layers": n_layers})
+    pictures, rows = [], []
+    for name in group_options("model/mask"):
+        node = OmegaConf.to_container(compose(f"model/mask/{name}").model.mask, resolve=True)
+        small = _small(node, max(1, length // 4))
+        visible = visibility(small, length)
+        sizes = ", ".join(f"{key}={value}" for key, value in small.items() if not key.startswith("_"))
+        pictures.append([name, *picture(visible)])
+        reach = [receptive_field(visible, n) for n in (1, n_layers)]
+        rows.append((f"  {name}", f"{visible.float().mean():.3f}", *map(str, reach), sizes))
+    head = ("", "density", "reach, 1 layer", f"{n_layers} layers", "sizes")
+    return "\n".join(
+        [
+            "# may be read; a row is a query, a column a key",
+            "",
+            *_side_by_side(pictures),
+            table(head, rows),
+            "",
+            paragraph(
+                f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something can "
+                "have arrived at the last token. Every mask also hides padding and other documents."
+            ),
+        ]
+    )
+
+
+def visibility(node: dict[str, Any], length: int) -> Tensor:
+    """bool (T,T) of a mask's config: True where the query (row) may read the key."""
+    place = torch.arange(length)
+    return build(node).visible(place[:, None], place[None, :]).expand(length, length)
+
+
+def picture(visible: Tensor) -> list[str]:
+    """A line per query, # where it may read."""
+    return [" ".join("#" if seen else "." for seen in row) for row in visible.tolist()]
+
+
+def receptive_field(visible: Tensor, n_layers: int) -> int:
+    """Tokens from which something can have arrived at the last token after so many layers."""
+    one, reached = visible.float(), visible.float()
+    for _ in range(n_layers - 1):
+        reached = ((reached @ one) > 0).float()
+    return int(reached[-1].sum())
+
+
+def _small(node: Any, most: int) -> Any:
+    """The config of a mask with whole numbers of at most `most`."""
+    if isinstance(node, dict):
+        return {key: _small(value, most) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_small(value, most) for value in node]
+    return min(node, most) if isinstance(node, int) and not isinstance(node, bool) else node
+
+
+def _side_by_side(pictures: list[list[str]], columns: int = 110) -> list[str]:
+    wide = max(len(line) for one in pictures for line in one) + GAP
+    a_row = max(1, columns // wide)
+    lines = []
+    for start in range(0, len(pictures), a_row):
+        group = pictures[start : start + a_row]
+        lines += ["".join(pad(line, wide) for line in parts).rstrip() for parts in zip(*group, strict=True)] + [""]
+    return lines
