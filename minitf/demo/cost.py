@@ -1,8 +1,8 @@
 """What a part costs, by formula: parameters, and floating point operations (FLOPs) of a forward pass.
 
-Only matrix products count, as everywhere: (m,k) times (k,n) takes m*n*k multiplications and as many additions. So a matrix
-costs 2 * rows * parameters, and what attention adds to its matrices are q.k and weights.v, which grow with the square of
-the length.
+Only matrix products count, as everywhere: (m,k) times (k,n) takes m*n*k multiplications and as many additions. So a
+matrix costs 2 * rows * parameters; what attention adds to its matrices are q.k and weights.v, which grow with the
+square of the length.
 """
 
 from __future__ import annotations

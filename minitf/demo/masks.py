@@ -45,8 +45,8 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
             table(head, rows),
             "",
             paragraph(
-                f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something can "
-                "have arrived at the last token. Every mask also hides padding and other documents."
+                f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something "
+                "can have arrived at the last token. Every mask also hides padding and other documents."
             ),
         ]
     )

@@ -1,4 +1,4 @@
-"""A model taken apart for demo=memory: rows of a table, each with the modules that it sums up and their cost by formula."""
+"""A model taken apart for demo=memory: rows of a table, each with its modules and what they cost by formula."""
 
 from __future__ import annotations
 

@@ -65,12 +65,12 @@ def pronoun(*, config: DictConfig) -> str:
             "",
             paragraph(
                 f"Size of d weights / d scores (Frobenius norm of the Jacobian): {with_scale:.3f} with the score, "
-                f"{without:.3f} with q.k itself. Sharper weights pass less gradient, {with_scale / without:.1f} times less "
-                "here, but not none."
+                f"{without:.3f} with q.k itself. Sharper weights pass less gradient, {with_scale / without:.1f} times "
+                "less here, but not none."
             ),
             paragraph(
-                f"With one-hot values the output is the row of weights: ({out}). That is the output of a pointer network, "
-                "which names a place instead of copying a content."
+                f"With one-hot values the output is the row of weights: ({out}). That is the output of a pointer "
+                "network, which names a place instead of copying a content."
             ),
         ]
     )

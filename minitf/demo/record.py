@@ -87,7 +87,8 @@ def record(model: nn.Module, inputs: dict[str, Tensor | None]) -> list[Step]:
         if name.endswith("w_o"):
             before = f"{name.rpartition('.')[0]}.merged heads"
             hooks.append(module.register_forward_pre_hook(lambda _, given, n=before: note(n, given[0])))
-        hooks.append(module.register_forward_hook(lambda _, given, out, n=name, w=" ".join(own): note(n, out, w)))
+        weights = " ".join(own)
+        hooks.append(module.register_forward_hook(lambda _, given, out, n=name, w=weights: note(n, out, w)))
     try:
         # as edits, which are called when the pass reaches them; scores and weights are then computed by definition
         with torch.no_grad(), Tap(model, edit={name: partial(passing, name) for name in Tap.names(model)}):

@@ -35,7 +35,7 @@ def test_predicted_is_counted_for_every_part(overrides):
     known = [row for row in measured if row[0] != "-"]
     assert len(known) >= 4
     assert all(predicted == found for predicted, found in known)
-    step = [line for line in text.splitlines() if "FLOPs; counted" in line][0]
+    step = next(line for line in text.splitlines() if "FLOPs; counted" in line)
     assert step.split(" = ")[1].split(" ")[0] == step.rstrip(".").split(" ")[-1]
 
 

@@ -88,10 +88,12 @@ def test_cross_attention_is_not_square():
 
 @pytest.mark.parametrize("name", group_options("model"))
 def test_every_model_can_be_shown_and_no_axis_of_a_tap_point_is_nameless(name):
-    text = text_of("demo=shapes", f"model={name}")
-    shown = [line for line in text.splitlines() if "attention." in line or "resid" in line]
-    assert shown
-    assert not [line for line in shown if any(c.isdigit() for c in line.split("(")[1])]
+    shown = table_of(text_of("demo=shapes", f"model={name}"))
+    points = {
+        key: row[0] for key, row in shown.items() if key.endswith(("ids", "scores", "weights", "resid_out", "head"))
+    }
+    assert len(points) > 3
+    assert not [key for key, letters in points.items() if any(c.isdigit() for c in letters)]
 
 
 def test_recording_leaves_the_model_as_it_was():
