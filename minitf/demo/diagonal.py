@@ -48,8 +48,8 @@ def diagonal(*, widths: Sequence[int], length: int, n: int, config: DictConfig) 
             table(head, rows, left=0),
             "",
             paragraph(
-                "q.k is not the angle alone: a long key wins over the token itself. The diagonal wins for sure only where "
-                "all vectors are equally long; in wide vectors lengths are nearly equal and others nearly orthogonal."
+                "q.k is not the angle alone: a long key wins over the token itself. The diagonal wins for sure only "
+                "where all vectors are equally long; in wide vectors lengths are nearly equal and others nearly orthogonal."
             ),
         ]
     )

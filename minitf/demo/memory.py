@@ -80,8 +80,8 @@ def _parts(model: nn.Module, rows: list[Part], counted: dict[str, int]) -> str:
 
 _HOW = (
     "Left by formula, right as counted: parameters in the model, FLOPs by torch's FlopCounterMode. Only matrix "
-    "products count (2 m n k). Attention is counted by definition (as with model.attention.fast=null): on a CPU torch's "
-    "counter does not see inside of its fused attention, which computes the same products."
+    "products count (2 m n k). Attention is counted by definition (as with model.attention.fast=null): on a CPU "
+    "torch's counter does not see inside of its fused attention, which computes the same products."
 )
 _UNKNOWN = f" {NO_FORMULA}: no formula for this part."
 
