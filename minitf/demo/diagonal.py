@@ -49,7 +49,7 @@ def diagonal(*, widths: Sequence[int], length: int, n: int, config: DictConfig) 
             "",
             paragraph(
                 "q.k is not the angle alone: a long key wins over the token itself. The diagonal wins for sure only "
-                "where all vectors are equally long; in wide ones lengths are nearly equal and others nearly orthogonal."
+                "where all vectors are equally long; wide ones are nearly so, and others are nearly orthogonal to them."
             ),
         ]
     )
