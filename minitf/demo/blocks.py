@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 
 from omegaconf import DictConfig
 
@@ -34,10 +35,13 @@ def blocks(*, group: str | None, config: DictConfig) -> str:
             raise ConfigError(f"demo.group={group} is none of the groups; nearest: {', '.join(near)}")
         names = wanted
     listed = {name: options(name) for name in shown_groups()}
-    users = [id(option.target) for found in listed.values() for option in found]
-    parts = [
-        _section(name, [(option, users.count(id(option.target)) > 1) for option in listed[name]]) for name in names
-    ]
+    users = Counter(id(option.target) for found in listed.values() for option in found)
+
+    def line(group: str, option: Option) -> str:
+        # an assembled model is told by its own file as well: its class says nothing about what it is made of
+        return option.line(shared=group == "model" or users[id(option.target)] > 1)
+
+    parts = [_section(name, [(option, line(name, option)) for option in listed[name]]) for name in names]
     n = sum(len(listed[name]) for name in names)
     head = f"{n} parts in {len(names)} groups. The left column is what you type behind scripts/train.py or demo.py."
     return "\n\n".join([head, *parts])
@@ -52,11 +56,11 @@ def shown_groups() -> list[str]:
     ]
 
 
-def _section(name: str, found: list[tuple[Option, bool]]) -> str:
+def _section(name: str, found: list[tuple[Option, str]]) -> str:
     column = max(len(option.override) for option, _ in found) + 4
     lines = [paragraph(f"{name}/ {group_line(name)}")]
-    for option, shared in found:
-        text = wrapped(option.line(shared), WIDTH - column)
+    for option, told in found:
+        text = wrapped(told, WIDTH - column)
         if option.source:
             text += wrapped(f"[{option.source}]", WIDTH - column)
         labels = [f"  {option.override}", *[""] * len(text)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -13,13 +14,15 @@ from minitf.config import build, compose, group_options
 from minitf.demo.text import pad, paragraph, table
 
 GAP = 4
+# the rows that the sizes in configs/model/mask are meant for; numbers up to 4 count something, and stay
+USUAL, COUNT = 128, 4
 
 
 def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
     """Each mask of the group as a matrix of queries (down) and keys (across), and two numbers.
 
     Args:
-        length: tokens of the row; sizes of a mask that do not fit the picture are made smaller, and named.
+        length: tokens of the row; sizes of a mask, meant for a usual row, are made smaller in proportion, and named.
         n_layers: layers that are stacked for the receptive field.
         config: unused; every mask is shown.
 
@@ -30,9 +33,9 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
     pictures, rows = [], []
     for name in group_options("model/mask"):
         node = OmegaConf.to_container(compose(f"model/mask/{name}").model.mask, resolve=True)
-        small = _small(node, max(1, length // 4))
+        small = _small(node, length)
         visible = visibility(small, length)
-        sizes = ", ".join(f"{key}={value}" for key, value in small.items() if not key.startswith("_"))
+        sizes = ", ".join(dict.fromkeys(_sizes(small)))
         pictures.append([name, *picture(visible)])
         reach = [receptive_field(visible, n) for n in (1, n_layers)]
         rows.append((f"  {name}", f"{visible.float().mean():.3f}", *map(str, reach), sizes))
@@ -64,20 +67,31 @@ def picture(visible: Tensor) -> list[str]:
 
 
 def receptive_field(visible: Tensor, n_layers: int) -> int:
-    """Tokens from which something can have arrived at the last token after so many layers."""
-    one, reached = visible.float(), visible.float()
-    for _ in range(n_layers - 1):
+    """Tokens from which something can have arrived at the last token after so many layers, residual path included."""
+    itself = torch.eye(visible.size(0))
+    one, reached = visible.float() + itself, itself
+    for _ in range(n_layers):
         reached = ((reached @ one) > 0).float()
     return int(reached[-1].sum())
 
 
-def _small(node: Any, most: int) -> Any:
-    """The config of a mask with whole numbers of at most `most`."""
+def _small(node: Any, length: int) -> Any:
+    """The config of a mask with whole numbers in proportion to the row."""
     if isinstance(node, dict):
-        return {key: _small(value, most) for key, value in node.items()}
+        return {key: _small(value, length) for key, value in node.items()}
     if isinstance(node, list):
-        return [_small(value, most) for value in node]
-    return min(node, most) if isinstance(node, int) and not isinstance(node, bool) else node
+        return [_small(value, length) for value in node]
+    is_size = isinstance(node, int) and node > COUNT
+    return max(1, node * length // USUAL) if is_size else node
+
+
+def _sizes(node: dict[str, Any]) -> Iterator[str]:
+    """What stands in the config of a mask, and of those it is made of: "window=4"."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            yield from _sizes(value)
+        elif not key.startswith("_"):
+            yield f"{key}={value}"
 
 
 def _side_by_side(pictures: list[list[str]], columns: int = 110) -> list[str]:

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from minitf.cache import Dynamic
+from minitf.errors import ConfigError
 from minitf.tap import Tap
 
 Inputs = dict[str, Tensor | None]
@@ -81,7 +82,10 @@ def cache_bytes(model: nn.Module, inputs: Inputs) -> tuple[int, int] | None:
     """Memory of the caches of the model's own tokens, and of those of a source; None: the model takes no caches."""
     if getattr(model, "sees_future", True) or not hasattr(model, "new_caches"):
         return None
-    caches = model.new_caches(Dynamic)
+    try:
+        caches = model.new_caches(Dynamic)
+    except ConfigError:  # a recurrent model has nothing that a cache could hold
+        return None
     with torch.no_grad():
         if "src" in inputs:
             model.hidden(inputs["ids"], memory=model.encode(inputs["src"]), caches=caches)

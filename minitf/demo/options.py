@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -65,15 +66,14 @@ def head_comment(group: str, name: str) -> str:
 
 def group_line(group: str) -> str:
     """What the options of a group have in common, as the docstring of their package says."""
-    for option in options(group):
-        module = inspect.getmodule(option.target)
-        if module is None:
-            continue
-        package = importlib.import_module(module.__name__.rpartition(".")[0])
-        # a package that holds several groups says nothing about this one
-        one = module if package.__name__ in ("minitf", "minitf.blocks") else package
-        return _first_sentence(_first_line(inspect.getdoc(one) or ""))
-    return ""
+    modules = [module for option in options(group) if (module := inspect.getmodule(option.target)) is not None]
+    packages = Counter(module.__name__.rpartition(".")[0] for module in modules)
+    if not packages:
+        return ""
+    name = packages.most_common(1)[0][0]
+    # a package that holds several groups says nothing about this one
+    one = modules[0] if name in ("minitf", "minitf.blocks") else importlib.import_module(name)
+    return _first_sentence(_first_line(inspect.getdoc(one) or ""))
 
 
 def _target(group: str, name: str) -> Any:
