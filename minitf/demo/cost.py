@@ -86,7 +86,7 @@ def of_attention(block: nn.Module, B: int, T: int, S: int) -> Cost | None:
     if hasattr(p, "w_gate"):
         cost += matrix(B * T, n.D, n.H * n.d_v, bias=p.w_gate.bias is not None)
     cost += of_norm(block.q_norm, n.d) + of_norm(block.k_norm, n.d)
-    return _if_counted(cost, block)
+    return if_counted(cost, block)
 
 
 def sizes(block: nn.Module, B: int, T: int, S: int) -> Sizes | None:
@@ -104,12 +104,12 @@ def of_ffn(ffn: nn.Module, rows: int) -> Cost | None:
         if one is None:
             return None
         total = Cost(one.params * len(ffn.experts), one.flops * ffn.top_k) + Cost(all_rows, 2 * rows * all_rows)
-        return _if_counted(total, ffn)
+        return if_counted(total, ffn)
     if not hasattr(ffn, "w_in"):
-        return _if_counted(Cost(), ffn)
+        return if_counted(Cost(), ffn)
     d_model, d_ff = ffn.w_in.in_features, ffn.w_in.out_features
     gated, bias = hasattr(ffn, "w_gate"), ffn.w_in.bias is not None
-    return _if_counted(feed_forward(rows, d_model, d_ff, gated, bias), ffn)
+    return if_counted(feed_forward(rows, d_model, d_ff, gated, bias), ffn)
 
 
 def of_norm(norm: nn.Module | None, width: int) -> Cost:
@@ -119,6 +119,6 @@ def of_norm(norm: nn.Module | None, width: int) -> Cost:
     return Cost(params=width if isinstance(norm, nn.RMSNorm) else 0)
 
 
-def _if_counted(cost: Cost, part: nn.Module) -> Cost | None:
+def if_counted(cost: Cost, part: nn.Module) -> Cost | None:
     """None where a part has other parameters than the formula knows: then its FLOPs are others, too."""
     return cost if cost.params == sum(p.numel() for p in part.parameters()) else None

@@ -38,14 +38,14 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
         sizes = ", ".join(dict.fromkeys(_sizes(small)))
         pictures.append([name, *picture(visible)])
         reach = [receptive_field(visible, n) for n in (1, n_layers)]
-        rows.append((f"  {name}", f"{visible.float().mean():.3f}", *map(str, reach), sizes))
-    head = ("", "density", "reach, 1 layer", f"{n_layers} layers", "sizes")
+        rows.append((f"  {name}", sizes, f"{visible.float().mean():.3f}", *map(str, reach)))
+    head = ("", "sizes", "density", "reach of 1 layer", f"of {n_layers} layers")
     return "\n".join(
         [
             "# may be read; a row is a query, a column a key",
             "",
             *_side_by_side(pictures),
-            table(head, rows),
+            table(head, rows, left=2),
             "",
             paragraph(
                 f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something "

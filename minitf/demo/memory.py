@@ -116,7 +116,10 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape, forward: int)
             )
     cells = [(a, b, NO_FORMULA if c is None else f"{c:,}", f"{d:,}") for a, b, c, d in rows]
     text = table(("", "formula", "bytes", "measured"), cells, left=2)
-    step = f"A training step takes 3 forward passes: 3 x {forward:,} = {3 * forward:,} FLOPs; counted {training:,}."
+    step = (
+        "The backward pass has two products for each of the forward pass, so a training step takes "
+        f"3 x {forward:,} = {3 * forward:,} FLOPs; counted {training:,}."
+    )
     return f"{text}\n{paragraph(step)}"
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from minitf.blocks.layer import is_there
 from minitf.blocks.stack import Stack
-from minitf.demo.cost import Cost, Sizes, matrix, of_attention, of_ffn, of_norm, sizes
+from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_attention, of_ffn, of_norm, sizes
 
 
 @dataclass
@@ -64,6 +64,7 @@ def parts(model: nn.Module, config: DictConfig, shape: Shape) -> list[Part]:
     found = _embeddings(model, config)
     for name, stack, length in _stacks(model, shape):
         found += _stack(name, stack, shape, length, config)
+    found += _recurrent(model, shape)
     if isinstance(head := getattr(model, "head", None), nn.Module):
         own = Part("head" + (" (tied to the embedding)" if _is_tied(model) else ""))
         own.add("head", _head(head, model, shape.outputs))
@@ -129,11 +130,23 @@ def _add_norms(row: Part, name: str, module: nn.Module, d_model: int) -> None:
 
 
 def _position(position: nn.Module, d_model: int) -> Cost | None:
-    """A learned table has a vector per place; a scheme without parameters costs no matrix product."""
-    limit = position.limit
-    if limit is None:
-        return None if list(position.parameters()) else Cost()
-    return Cost(params=limit * d_model)
+    """A table has a vector per place, or a number per head and distance; no scheme has a matrix product."""
+    if position.limit is not None:
+        return Cost(params=position.limit * d_model)
+    tables = [m for m in position.modules() if isinstance(m, nn.Embedding)]
+    return if_counted(Cost(params=sum(m.num_embeddings * m.embedding_dim for m in tables)), position)
+
+
+def _recurrent(model: nn.Module, shape: Shape) -> list[Part]:
+    """GRUs: three gates, each a matrix for the input and one for the state."""
+    row = Part("recurrent layers")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.GRU | nn.GRUCell):
+            rows = shape.B * (shape.S if shape.S is not None and name.startswith("encoder") else shape.T)
+            gates = 3 * module.hidden_size
+            of_input = matrix(rows, module.input_size, gates, module.bias)
+            row.add(name, if_counted(of_input + matrix(rows, module.hidden_size, gates, module.bias), module))
+    return [row] if row.names else []
 
 
 def _is_tied(model: nn.Module) -> bool:

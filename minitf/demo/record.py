@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from omegaconf import DictConfig
@@ -30,6 +30,17 @@ class Step:
     shape: tuple[int, ...]
     weights: str = ""
     times: int = 1
+
+
+class Noted(dict):
+    """Tells each activation that a tap leaves in it, in the order of the pass, and keeps none."""
+
+    def __init__(self, note: Callable[[str, Tensor], None]) -> None:
+        super().__init__()
+        self.note = note
+
+    def __setitem__(self, name: str, value: Tensor) -> None:
+        self.note(name, value)
 
 
 def build_model(config: DictConfig) -> nn.Module:
@@ -75,10 +86,6 @@ def record(model: nn.Module, inputs: dict[str, Tensor | None]) -> list[Step]:
         else:
             steps[name] = Step(name, tuple(value.shape), weights)
 
-    def passing(name: str, value: Tensor) -> Tensor:
-        note(name, value)
-        return value
-
     hooks = []
     for name, module in model.named_modules():
         own = [f"{tuple(p.shape)}" for _, p in module.named_parameters(recurse=False)]
@@ -90,8 +97,9 @@ def record(model: nn.Module, inputs: dict[str, Tensor | None]) -> list[Step]:
         weights = " ".join(own)
         hooks.append(module.register_forward_hook(lambda _, given, out, n=name, w=weights: note(n, out, w)))
     try:
-        # as edits, which are called when the pass reaches them; scores and weights are then computed by definition
-        with torch.no_grad(), Tap(model, edit={name: partial(passing, name) for name in Tap.names(model)}):
+        tap = Tap(model, at=Tap.names(model))
+        tap.values = Noted(note)
+        with torch.no_grad(), tap:
             model(**inputs)
     finally:
         for hook in hooks:

@@ -74,11 +74,11 @@ def test_a_token_need_not_fit_itself_best():
 
 
 def test_masks_in_pictures_and_numbers():
-    text = text_of("demo=masks", "demo.length=8", "demo.n_layers=3")
+    text = text_of("demo=masks", "demo.length=8", "demo.n_layers=2")
     shown = table_of(text.split("\n\n")[-2])
     assert shown["causal"] == ["0.562", "8", "8"]
     assert shown["full"] == ["1.000", "8", "8"]
-    # a window of 2: one token further back with every layer
-    assert shown["sliding_window"] == ["0.234", "2", "4", "window=2, n_sink=0"]
+    # a window of 4: three tokens further back with every layer
+    assert shown["sliding_window"] == ["window=4, n_sink=0", "0.406", "4", "7"]
     assert "# # . . . . . ." in text
     assert text.count("# # # # # # # #") == 8 + 1
