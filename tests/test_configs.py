@@ -34,9 +34,10 @@ GIVEN = {
     "logger": {"run_dir", "config"},
     "trainer": {"run_dir", "loggers", "callbacks"},
     "bench": {"folder"},
+    "demo": {"config"},
 }
 FACTS = {"data": set(DATA_FACTS)}
-TOP = {"cache": "generate", "bench": "benchmark"}
+TOP = {"cache": "generate", "bench": "benchmark", "demo": "demo"}
 # options that bring a group which the default model has not
 NEEDS = {
     "model/position/scaling": ["model/position=rope"],
