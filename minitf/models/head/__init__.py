@@ -5,6 +5,10 @@ A head is made by head(d_model=..., vocab_size=..., n_classes=..., tied_to=...) 
 their positions; only a head that looks at whole rows reads the positions, and then its input is (B,T,D).
 """
 
+from __future__ import annotations
+
+from torch import Tensor, nn
+
 from minitf.blocks.checks import check_positive
 from minitf.errors import ConfigError
 
@@ -17,11 +21,6 @@ def check_classes(n_classes: int | None) -> None:
             "choose data with labels, or model/head=lm or masked_lm"
         )
     check_positive(n_classes=n_classes)
-
-
-from __future__ import annotations
-
-from torch import Tensor, nn
 
 
 def read_out(head: nn.Module, hidden: Tensor, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
