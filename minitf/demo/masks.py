@@ -49,7 +49,8 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
             "",
             paragraph(
                 f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something "
-                f"can have arrived at the last token, after one layer and after {n_layers}. Every mask also hides padding and other documents."
+                f"can have arrived at the last token, after one layer and after {n_layers}. Every mask also hides "
+                "padding and other documents."
             ),
         ]
     )
