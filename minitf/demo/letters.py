@@ -27,6 +27,7 @@ AXES = {
     "q": "B H t d",
     "k": "B G t d",
     "v": "B G t d_v",
+    "score": "B H t t",
     "scores": "B H t t",
     "weights": "B H t t",
     "heads": "B H t d_v",
