@@ -182,7 +182,9 @@ def test_logits_have_zero_gradient_to_later_tokens(cell):
         assert grad[0, t].any()
     changed = ids.clone()
     changed[0, 5] = (ids[0, 5] + 1) % 65
-    assert torch.equal(model(changed)[:, :5], model(ids)[:, :5])
+    before, after = model(ids)[:, :5], model(changed)[:, :5]
+    # experts work on batches of the tokens that chose them, whose size changes the last bit
+    close(after, before, 1e-6) if cell.get("ffn") == "moe" else close(after, before, 0.0)
 
 
 # --- caches ---
