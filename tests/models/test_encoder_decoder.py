@@ -14,9 +14,9 @@ from minitf.errors import ConfigError
 from minitf.models.encoder_decoder import EncoderDecoder
 from minitf.tap import Tap
 
-PRESETS = parts.presets("EncoderDecoder")
+PRESETS = [name for name in parts.presets("EncoderDecoder") if name != "pointer_tiny"]  # has tests of its own
 CELLS = {
-    "attention": parts.options("model/attention"),
+    "attention": [name for name in parts.options("model/attention") if name != "none"],
     "position": parts.options("model/position"),
     "layer": parts.options("model/layer"),
     "norm": parts.options("model/norm"),
