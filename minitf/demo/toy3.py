@@ -44,8 +44,8 @@ def _diagonal(scores: Tensor) -> str:
     best = scores == scores.amax(-1, keepdim=True)
     own, alone = best.diagonal(), best.sum(-1) == 1
     return paragraph(
-        f"Its own score is the highest for {own.sum()} of {len(TOKENS)} tokens, for {(own & alone).sum()} of them alone; "
-        "demo=diagonal tells how often that is so."
+        f"Its own score is the highest for {own.sum()} of {len(TOKENS)} tokens, for {(own & alone).sum()} of them "
+        "alone; demo=diagonal tells how often that is so."
     )
 
 
