@@ -105,3 +105,11 @@ def test_recording_leaves_the_model_as_it_was():
     record(model, inputs)
     assert torch.equal(model(**inputs), before)
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
+
+
+def test_rows_and_tokens_in_one_axis_keep_their_letters():
+    letters = Letters(nn.Identity(), compose("demo"), 2, 8, None)
+    assert letters.of("ffn.router", (16, 4)) == "(B*T, 4)"
+    assert letters.of("head", (2, 4)) == "(B, C)"
+    assert letters.of("head.output", (16, 65)) == "(B*T, V)"
+    assert letters.used == {"B": 2, "T": 8, "C": 4, "V": 65}
