@@ -117,7 +117,7 @@ def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
 
 
 def _leaf(linear: nn.Linear) -> nn.Parameter | None:
-    """The matrix that is trained: behind a weight that is computed from it, if it is; None where it is not one matrix."""
+    """The matrix that is trained, also behind a weight computed from it; None where that is not one matrix."""
     if not is_parametrized(linear, "weight"):
         return linear.weight
     return getattr(linear.parametrizations.weight, "original", None)
