@@ -11,7 +11,8 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 # what the command learns from the data and writes into the config before the model is built
 DATA_FACTS = ("vocab_size", "src_vocab_size", "n_classes")
 # keys for which null means something although their default is a value
-NULLABLE = ("clip_norm", "chunk_rows", "chunk", "n_kv_heads", "d_head", "d_ff", "embedding_norm", "fast", "top_k", "top_p")
+NULLABLE = ("clip_norm", "chunk_rows", "chunk", "n_kv_heads", "d_head", "d_ff", "embedding_norm", "fast", "top_k")
+NULLABLE += ("top_p",)
 
 # mappings whose names are the user's own
 OPEN = ("recipes", "encoder_recipes", "decoder_recipes")
