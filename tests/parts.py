@@ -1,11 +1,12 @@
 """The parts that the config groups offer, small enough for property tests: a new yaml joins by itself."""
 
 import itertools
-import random
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import torch
+from cover import cover
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.blocks.position.none import NoPosition
@@ -13,7 +14,7 @@ from minitf.cache import KVCache
 from minitf.config import build, compose, config_dir
 from minitf.positions import from_real
 
-# what makes an option's defaults show their effect on rows of a dozen tokens
+# what makes an option's defaults show their effect on rows of a few tokens
 SMALL = {"model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"]}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
 PADDINGS = ("none", "left", "right")
@@ -29,20 +30,49 @@ def presets() -> list[str]:
     return options("model")
 
 
+def nested(group: str) -> list[str]:
+    """Options of a group; those that choose from a group below once for each choice, as "rope+scaling=yarn"."""
+    found = []
+    for option in options(group):
+        own = _option(f"{group}={option}")
+        below = [g.name for g in sorted((config_dir() / group).iterdir()) if g.is_dir() and g.name in own]
+        found += [option] if not below else [f"{option}+{g}={o}" for g in below for o in options(f"{group}/{g}")]
+    return found
+
+
+def overrides(group: str, choice: str) -> list[str]:
+    """What to type for a choice of `nested`."""
+    option, *below = choice.split("+")
+    return [f"{group}={option}", *(f"{group}/{b}" for b in below)]
+
+
 @cache
-def _composed(preset: str, *overrides: str) -> DictConfig:
-    return compose(f"model/{preset}", [*SIZES, *overrides]).model
+def _option(choice: str) -> DictConfig:
+    """The config of one option such as "model/mask=causal", without the model around it: that would take 0.1 s."""
+    group, option = choice.split("=")
+    made = OmegaConf.load(config_dir() / group / f"{option}.yaml")
+    if "defaults" in made:
+        made = OmegaConf.select(compose(f"{group}/{option}"), group.replace("/", "."))
+    for small in SMALL.get(choice, []):
+        key, value = small.removeprefix(group.replace("/", ".") + ".").split("=", 1)
+        OmegaConf.update(made, key, OmegaConf.create(f"value: {value}").value)
+    return made
+
+
+@cache
+def _preset(name: str) -> DictConfig:
+    return compose(f"model/{name}", SIZES).model
 
 
 def node(preset: str = "gpt_tiny", *overrides: str) -> DictConfig:
-    """The config of a small model: what `compose` gives, but each option is composed once, because that takes 0.1 s."""
-    made = _composed(preset).copy()
-    for override in sorted(overrides, key=lambda o: "/" not in o.split("=")[0]):  # options, then values, as Hydra does
-        key, value = override.split("=", 1)
+    """The config of a small model: what `compose` gives, but each option is read once."""
+    made = _preset(preset).copy()
+    typed = [override.split("=", 1) for override in overrides]
+    # options, outer groups first, then values, as Hydra does
+    for key, value in sorted(typed, key=lambda pair: ("/" not in pair[0], pair[0].count("/"))):
         if "/" in key:
             path = key.replace("/", ".").removeprefix("model.")
-            option = OmegaConf.select(_composed(preset, override, *SMALL.get(override, [])), path)
-            OmegaConf.update(made, path, option.copy(), merge=False)
+            OmegaConf.update(made, path, _option(f"{key}={value}").copy(), merge=False)
         else:
             made.merge_with(OmegaConf.from_dotlist([f"{key.removeprefix('model.')}={value}"]))
     return made
@@ -66,10 +96,26 @@ def attention(*overrides: str, d_model: int = 16, scale: float = 8.0) -> torch.n
     torch.manual_seed(0)
     made = node("gpt_tiny", *overrides)
     block = build(made.attention)(d_model=d_model, mask=build(made.mask))
-    with torch.no_grad():
-        for p in block.parameters():
-            p.copy_(torch.randn_like(p) * scale / d_model)
+    randomise(block, scale / d_model)
     return block.eval()
+
+
+@torch.no_grad()
+def randomise(module: torch.nn.Module, std: float) -> None:
+    """Random values for every parameter, so that none is 0 or 1 by initialisation: vectors (gains, biases,
+    temperatures) of variance 1, matrices of `std`."""
+    for p in module.parameters():
+        p.copy_(torch.randn_like(p) * (std if p.dim() > 1 else 1.0))
+
+
+@cache
+def factory(group: str, choice: str) -> Any:
+    """What builds a part, from its option alone: the quick way to many blocks."""
+    made, *below = map(_option, overrides(group, choice))
+    for key, option in zip(choice.split("+")[1:], below, strict=True):
+        made = OmegaConf.merge(made)  # a copy
+        OmegaConf.update(made, key.split("=")[0], option, merge=False)
+    return build(made)
 
 
 def caches(name: str) -> Callable[[], KVCache]:
@@ -79,7 +125,7 @@ def caches(name: str) -> Callable[[], KVCache]:
 
 def position(name: str = "none", d_head: int = 4, n_heads: int = 4, max_len: int = 32) -> torch.nn.Module:
     """One position scheme."""
-    scheme = build(node("gpt_tiny", f"model/position={name}").position)
+    scheme = factory("model/position", name)
     return scheme(d_model=16, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=True)
 
 
@@ -103,19 +149,7 @@ def padded(lengths: list[int], side: str) -> torch.Tensor | None:
 
 def pairs(**axes: list) -> list[dict]:
     """Few cells that hold every pair of choices of two axes at least once; always the same ones."""
-    names = list(axes)
-    cells = [dict(zip(names, values, strict=True)) for values in itertools.product(*axes.values())]
-    random.Random(0).shuffle(cells)
-
-    def pairs_of(cell: dict) -> set:
-        return set(itertools.combinations(sorted(cell.items(), key=lambda item: names.index(item[0])), 2))
-
-    missing, chosen = set().union(*map(pairs_of, cells)), []
-    while missing:
-        best = max(cells, key=lambda cell: len(missing & pairs_of(cell)))
-        chosen.append(best)
-        missing -= pairs_of(best)
-    return chosen
+    return cover(axes)
 
 
 def product(**axes: list) -> list[dict]:

@@ -1,0 +1,139 @@
+"""The laws that no cell of the property matrix may break."""
+
+import torch
+from matrix import D_MODEL, LENGTH, Case
+from torch import Tensor
+
+from minitf.cache import Dynamic
+from minitf.positions import NO_TOKEN, segment
+
+
+def fast_equals_definition(case: Case) -> None:
+    """In value and gradient, of x and of every parameter; all are finite, also where rows are only padding."""
+    defined = case.defined
+    for name, value in defined.items():
+        assert value.isfinite().all(), f"{name} is not finite"
+    if case.fast is None:
+        return
+    ours = case.with_gradient(case.fast)
+    assert ours.keys() == defined.keys() - {"weights"}
+    for name, value in ours.items():
+        case.close(value, defined[name], f"fast: {name}")
+
+
+def weights_are_what_is_stated(case: Case) -> None:
+    """Exactly 0 where hidden; a distribution where the normaliser says so."""
+    weights, visible = case.defined["weights"], case.visible[:, None].expand(3, -1, LENGTH, LENGTH)
+    assert not weights[~visible.expand_as(weights)].any(), "a hidden key has a weight"
+    if "distribution" in case.block.normalize.invariants:
+        assert (weights >= 0).all(), "a weight is negative"
+        sums = visible.any(-1).expand(weights.shape[:-1]).to(weights.dtype)
+        # weights are float32 at least, in every dtype
+        assert (weights.sum(-1) - sums).abs().max() <= 2e-6, "a row of weights does not sum to 1"
+
+
+def hidden_is_hidden(case: Case) -> None:
+    """What is later, hidden, padding or another document has no gradient and changes no bit of an output."""
+    row = None if case.pos is None else case.pos[1:2]
+    copies = case.x[:1].repeat(LENGTH, 1, 1).requires_grad_()
+    out = case.read(copies, row)
+    one = torch.arange(LENGTH)
+    # copy t is asked about output t: one pass backwards gives the whole square
+    (grad,) = torch.autograd.grad((out[one, one] * torch.randn(D_MODEL, dtype=case.dtype)).sum(), copies)
+    reached, allowed = grad.abs().amax(-1) > 0, may_reach(case, row)
+    assert not (reached & ~allowed).any(), f"output reached from (query, key) {(reached & ~allowed).nonzero().tolist()}"
+    if not case.sees_future:
+        assert not reached.triu(1).any(), "a later token reaches an output"
+    # copy s has another token s
+    changed = copies.detach().clone()
+    changed[one, one] = torch.randn(LENGTH, D_MODEL, dtype=case.dtype)
+    after = case.read(changed.requires_grad_(), row)
+    differs = (after != out).any(-1).T  # (T, S)
+    assert not (differs & ~allowed).any(), f"changed by (query, key) {(differs & ~allowed).nonzero().tolist()}"
+
+
+def visible_is_read(case: Case) -> None:
+    """Whatever has a weight has a gradient: the law above would also hold for a block that reads nothing."""
+    weights = case.defined["weights"][0]  # a row without padding
+    x = case.x.clone().requires_grad_()
+    out = case.read(x, case.pos)[0, -1]
+    (grad,) = torch.autograd.grad((out * torch.randn(D_MODEL, dtype=case.dtype)).sum(), x)
+    unread = (weights[:, -1].amax(0) > 1e-6) & (grad[0].abs().amax(-1) == 0)
+    assert not unread.any(), f"tokens {unread.nonzero().flatten().tolist()} have a weight but no gradient"
+
+
+def may_reach(case: Case, row: Tensor | None) -> Tensor:
+    """(T, S) which token may reach which output of a row: what is visible, and the query's own."""
+    if row is None:
+        visible, real, document = case.visible[0], torch.ones(LENGTH, dtype=torch.bool), torch.zeros(LENGTH)
+    else:
+        visible, real, document = case.visible[1], row[0] >= 0, segment(row[0])
+    allowed = visible | torch.eye(LENGTH, dtype=torch.bool)
+    if case.reads_previous:
+        # the key of a visible token was made with the one before it
+        allowed[:, :-1] |= visible[:, 1:] & (document[1:] == document[:-1])
+    return allowed & real & real[:, None]
+
+
+def padding_changes_nothing(case: Case) -> None:
+    """Each document of a padded or packed row reads as if alone; a row of nothing reads nothing."""
+    documents = segment(case.pos[1]) if case.pos is not None else torch.zeros(LENGTH, dtype=torch.long)
+    with torch.no_grad():
+        for document in documents[documents >= 0].unique():
+            inside = documents == document
+            alone = case.read(case.x[1:2, inside])[0]
+            case.close(case.output[1, inside], alone, f"document {document} in a batch", 2)
+    assert case.output.isfinite().all()
+
+
+def pieces_equal_one_pass(case: Case) -> None:
+    """Through a cache, in pieces of any size."""
+    if case.sees_future:  # a later piece is not in the cache yet
+        return
+    cache, size = Dynamic(), case.cell["pieces"]
+    with torch.no_grad():
+        pieces = [
+            case.read(case.x[:, i : i + size], None if case.pos is None else case.pos[:, i : i + size], cache)
+            for i in range(0, LENGTH, size)
+        ]
+    case.close(torch.cat(pieces, 1) * case.real, case.output * case.real, "pieces", 2)
+
+
+def order_is_in_the_positions(case: Case) -> None:
+    """Tokens that are stored in another order, with their positions, give the same outputs in that order.
+
+    Where neither mask nor scheme looks at positions, the order of the tokens itself means nothing.
+    """
+    if case.reads_previous:  # the token before is the one stored before
+        return
+    order = torch.randperm(LENGTH)
+    pos = torch.arange(LENGTH)[None] if case.pos is None else case.pos
+    expected = (case.output * case.real)[:, order]
+    with torch.no_grad():
+        moved = case.read(case.x[:, order], pos[:, order])
+        case.close(moved * case.real[:, order], expected, "another storage order", 2)
+        if case.pos is None and (case.cell["mask"], case.cell["position"]) == ("full", "none"):
+            case.close(case.read(case.x[:, order]), expected, "another order", 2)
+
+
+def memory_has_no_order(case: Case) -> None:
+    """Cross-attention reads a set: padding and the order of a source change nothing."""
+    memory, query = case.x[:1], case.x[1:2, :3]
+    pos = torch.tensor([[0, 1, 2, 3, 4, NO_TOKEN, NO_TOKEN]])
+    order = torch.arange(LENGTH) if case.reads_previous else torch.randperm(LENGTH)
+    with torch.no_grad():
+        ours = case.read_memory(query, memory[:, order], pos[:, order])
+        case.close(ours, case.read_memory(query, memory[:, :5]), "memory", 2)
+
+
+
+LAWS = (
+    fast_equals_definition,
+    weights_are_what_is_stated,
+    hidden_is_hidden,
+    visible_is_read,
+    padding_changes_nothing,
+    pieces_equal_one_pass,
+    order_is_in_the_positions,
+    memory_has_no_order,
+)

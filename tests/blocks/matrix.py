@@ -1,0 +1,164 @@
+"""The cells of the property matrix, and the small block and data of each."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from functools import cache, cached_property
+
+import parts
+import torch
+from cover import Cell, Space
+from refused import refused
+from torch import Tensor
+
+from minitf.blocks.attend import dense
+from minitf.positions import NO_TOKEN, packed
+from minitf.tap import Tap
+
+LENGTH, D_MODEL, HEADS = 7, 16, 4
+GROUPS = {
+    "heads": "model/attention",
+    "score": "model/attention/score",
+    "normalize": "model/attention/normalize",
+    "projection": "model/attention/projection",
+    "qk_norm": "model/attention/qk_norm",
+    "position": "model/position",
+    "mask": "model/mask",
+}
+# what every cell of the full product names; the other axes are drawn
+FULL = ("score", "normalize", "projection", "position", "mask", "heads", "dtype")
+SIZES = {"d_model/H": {}, "d_head=6": {"d_head": 6}, "d_head=5": {"d_head": 5}, "d_value=6": {"d_value": 6}}
+FAST = parts.options("model/attention/fast")
+
+
+def head_counts() -> list[str]:
+    """The options of model/attention that differ in the number of heads alone."""
+    return [name for name in parts.options("model/attention") if "score" in parts._option(f"model/attention={name}")]
+
+
+AXES: dict[str, list] = {
+    **{axis: parts.nested(group) for axis, group in GROUPS.items() if axis != "heads"},
+    "heads": head_counts(),
+    "sizes": list(SIZES),
+    "bias": [False, True],
+    "dropout": [0.0, 0.3],  # which must do nothing in evaluation mode
+    "dtype": [torch.float32, torch.float64, torch.bfloat16],
+    "padding": ["none", "left", "right", "packed"],
+    "pieces": [4, 1, 3],
+    "path": [*FAST, "definition"],  # which of the two ways shows the laws that are not about both
+}
+# float32 and bfloat16: some units in the last place (6e-8, 4e-3) of sums over 7 keys and 16 features
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 6e-2}
+
+
+@cache
+def space(**fixed: object) -> Space:
+    """The matrix, or the part of it where some axes are fixed."""
+    return Space({axis: [fixed[axis]] if axis in fixed else values for axis, values in AXES.items()}, refused)
+
+
+@cache
+def _mask(name: str) -> tuple[torch.nn.Module, bool]:
+    mask = parts.factory("model/mask", name)
+    return mask, mask.sees_future
+
+
+def _block(cell: Cell, mask: object) -> torch.nn.Module:
+    chosen = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in ("score", "normalize", "projection", "qk_norm")}
+    if cell["bias"] and "bias" in chosen["projection"].keywords:
+        chosen["projection"] = functools.partial(chosen["projection"], bias=True)
+    fast = parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"])
+    how = {**chosen, **SIZES[cell["sizes"]], "dropout": cell["dropout"], "fast": fast}
+    return parts.factory("model/attention", cell["heads"])(d_model=D_MODEL, mask=mask, **how)
+
+
+@cache
+def positions(padding: str) -> Tensor | None:
+    """Three rows: a full one, a broken one, and one of padding only; None where nothing is padded."""
+    if padding == "none":
+        return None
+    if padding == "packed":
+        nothing = torch.full((LENGTH,), NO_TOKEN)
+        return torch.stack([packed([LENGTH], LENGTH), packed([3, 2], LENGTH), nothing])
+    return parts.padded([LENGTH, 4, 0], padding)
+
+
+class Case:
+    """One cell: its block and position scheme with random parameters, its tokens and their positions."""
+
+    def __init__(self, cell: Cell) -> None:
+        torch.manual_seed(zlib.crc32(parts.name(cell).encode()))
+        self.cell = cell
+        self.dtype, self.tolerance = cell["dtype"], TOLERANCE[cell["dtype"]]
+        self.mask, self.sees_future = _mask(cell["mask"])
+        block = _block(cell, self.mask)
+        make = parts.factory("model/position", cell["position"])
+        sizes = {"d_model": D_MODEL, "d_head": block.d_rotary, "n_heads": HEADS, "max_len": 32}
+        self.scheme, self.block = make(**sizes, causal=not self.sees_future), block
+        for module in (self.scheme, block):
+            parts.randomise(module, 4 / D_MODEL)  # scores of about 1: neither even nor one-hot
+            module.to(self.dtype).eval()
+        self.fast, self.block.fast = block.fast, block.fast if cell["path"] != "definition" else None
+        self.pos = positions(cell["padding"])
+        self.x = torch.randn(3, LENGTH, D_MODEL, dtype=self.dtype)
+        self.reads_previous = block.projection.reads_previous
+
+    @property
+    def parameters(self) -> dict[str, Tensor]:
+        """Of the block and of its position scheme."""
+        return dict([*self.block.named_parameters(), *self.scheme.named_parameters("position")])
+
+    def read(self, x: Tensor, pos: Tensor | None = None, cache: object = None) -> Tensor:
+        """The block's output; the scheme's share in the embedding belongs to it here."""
+        where = torch.arange(x.size(1))[None] + (0 if cache is None else cache.n_seen) if pos is None else pos
+        return parts.attend(self.block, self.scheme.embed(x, where), pos, cache, self.scheme)
+
+    def read_memory(self, x: Tensor, memory: Tensor, memory_pos: Tensor | None = None) -> Tensor:
+        """Cross-attention."""
+        pos = torch.arange(x.size(1))[None]
+        return self.block(x, pos=pos, plain=True, position=self.scheme, memory=memory, memory_pos=memory_pos)
+
+    def with_gradient(self, fast: object) -> dict[str, Tensor]:
+        """Output and gradients of a weighted sum of its squares, with this fast path or by definition."""
+        kept, self.block.fast = self.block.fast, fast
+        x, parameters = self.x.clone().requires_grad_(), self.parameters
+        out = self.read(x, self.pos)
+        self.block.fast = kept
+        loss = (out.double().square() * torch.linspace(-1, 1, D_MODEL)).sum()
+        # a parameter that this use of a part leaves out has no gradient; test_configs asks that some use has
+        grads = torch.autograd.grad(loss, [x, *parameters.values()], allow_unused=True)
+        named = zip(["x", *parameters], grads, strict=True)
+        return {"output": out.detach(), **{name: grad for name, grad in named if grad is not None}}
+
+    @cached_property
+    def defined(self) -> dict[str, Tensor]:
+        """Output, gradients and weights by definition."""
+        with Tap(self.block, at=["weights"]) as tap:
+            found = self.with_gradient(None)
+        return {**found, "weights": tap["weights"]}
+
+    @cached_property
+    def output(self) -> Tensor:
+        """By the path of this cell."""
+        if self.block.fast is None:
+            return self.defined["output"]
+        with torch.no_grad():
+            return self.read(self.x, self.pos)
+
+    @cached_property
+    def visible(self) -> Tensor:
+        """(B or 1, T, S) which key each query may read."""
+        pos = torch.arange(LENGTH)[None] if self.pos is None else self.pos
+        return dense(self.mask, pos, pos)[:, 0]
+
+    @property
+    def real(self) -> Tensor:
+        """(B, T, 1) where a token stands."""
+        return torch.ones(3, LENGTH, 1, dtype=torch.bool) if self.pos is None else (self.pos >= 0)[..., None]
+
+    def close(self, ours: Tensor, expected: Tensor, what: str, factor: float = 1.0) -> None:
+        """Raise AssertionError unless two tensors agree, within the bound of this cell's dtype."""
+        bound = factor * self.tolerance * max(1.0, expected.abs().max().item())
+        worst = (ours - expected).abs().max().item()
+        assert worst <= bound, f"{what} differs by {worst:.3g}, allowed {bound:.3g}"
