@@ -1,5 +1,6 @@
 """Samples of a space that is too large to walk through: every pair of choices, or random cells; always the same ones."""
 
+import itertools
 import random
 from collections.abc import Callable, Hashable, Iterator
 
@@ -24,45 +25,47 @@ class Space:
     def __init__(self, axes: dict[str, list], refused: Refused = nothing) -> None:
         self.axes = axes
         self.choices: list[Choice] = [(axis, value) for axis, values in axes.items() for value in values]
-        starts, at = [], 0
-        for values in axes.values():
-            starts.append(range(at, at + len(values)))
-            at += len(values)
-        self.numbers = starts  # of the choices of each axis
+        self.number = {choice: n for n, choice in enumerate(self.choices)}
+        self.numbers = {axis: [self.number[axis, value] for value in values] for axis, values in axes.items()}
         # sets of choices are the bits of whole numbers: a greedy search asks for millions of intersections
-        self.forbidden = [0] * at
-        self.partners = [0] * at
-        for i, own in enumerate(starts):
-            for others in starts[i + 1 :]:
-                for a in own:
-                    for b in others:
-                        table = self.forbidden if refused(self.choices[a], self.choices[b]) else self.partners
-                        table[a] |= 1 << b
-                        table[b] |= 1 << a
+        self.forbidden = [0] * len(self.choices)
+        self.partners = [0] * len(self.choices)
+        for a, b in itertools.combinations(range(len(self.choices)), 2):
+            if self.choices[a][0] != self.choices[b][0]:
+                table = self.forbidden if refused(self.choices[a], self.choices[b]) else self.partners
+                table[a] |= 1 << b
+                table[b] |= 1 << a
 
     def pairs(self) -> set[tuple[Choice, Choice]]:
         """Every pair that may meet."""
-        count = range(len(self.choices))
-        return {(self.choices[a], self.choices[b]) for a in count for b in count if a < b and self.partners[a] >> b & 1}
+        both = itertools.combinations(range(len(self.choices)), 2)
+        return {(self.choices[a], self.choices[b]) for a, b in both if self.partners[a] >> b & 1}
 
     def cell(self, numbers: list[int]) -> Cell:
         """The cell with these choices, axes in their order."""
         chosen = dict(self.choices[n] for n in numbers)
         return {axis: chosen[axis] for axis in self.axes}
 
-    def random_cells(self, seed: Hashable) -> Iterator[Cell]:
-        """Cells without end, each choice equally likely among those that the ones before it allow."""
+    def complete(self, fixed: Cell, rng: random.Random) -> Cell | None:
+        """A random cell with some choices given; None if they cannot meet.
+
+        Each other choice is equally likely among those that the ones before it allow, axes in random order.
+        """
+        numbers, held = [], 0
+        for axis in sorted(self.axes, key=lambda axis: (axis not in fixed, rng.random())):
+            own = self.numbers[axis] if axis not in fixed else [self.number[axis, fixed[axis]]]
+            allowed = [n for n in own if not self.forbidden[n] & held]
+            if not allowed:
+                return None
+            numbers.append(rng.choice(allowed))
+            held |= 1 << numbers[-1]
+        return self.cell(numbers)
+
+    def sample(self, n: int, seed: Hashable) -> Iterator[Cell]:
+        """n random cells."""
         rng = random.Random(str(seed))
-        while True:
-            numbers, held = [], 0
-            for own in rng.sample(self.numbers, len(self.numbers)):
-                allowed = [n for n in own if not self.forbidden[n] & held]
-                if not allowed:
-                    break
-                numbers.append(rng.choice(allowed))
-                held |= 1 << numbers[-1]
-            else:
-                yield self.cell(numbers)
+        cells = (self.complete({}, rng) for _ in itertools.count())
+        return itertools.islice(filter(None, cells), n)
 
 
 def cover(axes: dict[str, list], refused: Refused = nothing, seed: int = 0, tries: int = 8) -> list[Cell]:
@@ -100,7 +103,7 @@ def _greedy(space: Space, missing: list[int], rng: random.Random) -> tuple[list[
     first = rng.choice([n for n, left in enumerate(missing) if left])
     second = rng.choice([n for n in range(len(missing)) if missing[first] >> n & 1])
     chosen, held, gain = [first, second], 1 << first | 1 << second, 1
-    for own in rng.sample(space.numbers, len(space.numbers)):
+    for own in rng.sample(list(space.numbers.values()), len(space.numbers)):
         if first in own or second in own:
             continue
         allowed = [n for n in own if not space.forbidden[n] & held]

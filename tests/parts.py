@@ -15,7 +15,15 @@ from minitf.config import build, compose, config_dir
 from minitf.positions import from_real
 
 # what makes an option's defaults show their effect on rows of a few tokens
-SMALL = {"model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"]}
+SMALL = {
+    "model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"],
+    "model/attention/score=additive": ["model.attention.score.chunk=2"],
+    "model/attention/score=log_length": ["model.attention.score.base=4"],
+    "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
+    "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
+}
+# values that make a variant of their own out of an option
+VALUES = {"model/position": ["rope+rotated=0.5"]}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
 PADDINGS = ("none", "left", "right")
 
@@ -34,16 +42,26 @@ def nested(group: str) -> list[str]:
     """Options of a group; those that choose from a group below once for each choice, as "rope+scaling=yarn"."""
     found = []
     for option in options(group):
-        own = _option(f"{group}={option}")
-        below = [g.name for g in sorted((config_dir() / group).iterdir()) if g.is_dir() and g.name in own]
-        found += [option] if not below else [f"{option}+{g}={o}" for g in below for o in options(f"{group}/{g}")]
-    return found
+        below = [
+            g.name for g in sorted((config_dir() / group).iterdir()) if g.is_dir() and g.name in own(group, option)
+        ]
+        found += [f"{option}+{g}={o}" for g in below for o in options(f"{group}/{g}")] or [option]
+    return found + [value for value in VALUES.get(group, []) if value.split("+")[0] in options(group)]
 
 
-def overrides(group: str, choice: str) -> list[str]:
-    """What to type for a choice of `nested`."""
+def own(group: str, choice: str) -> DictConfig:
+    """The config of a choice of `nested`."""
     option, *below = choice.split("+")
-    return [f"{group}={option}", *(f"{group}/{b}" for b in below)]
+    made = _option(f"{group}={option}").copy()
+    for key, value in (b.split("=") for b in below):
+        chosen = _option(f"{group}/{key}={value}") if (config_dir() / group / key).is_dir() else yaml(value)
+        OmegaConf.update(made, key, chosen, merge=False)
+    return made
+
+
+def yaml(value: str) -> Any:
+    """What is meant by the right side of an override."""
+    return OmegaConf.create(f"value: {value}").value
 
 
 @cache
@@ -55,7 +73,7 @@ def _option(choice: str) -> DictConfig:
         made = OmegaConf.select(compose(f"{group}/{option}"), group.replace("/", "."))
     for small in SMALL.get(choice, []):
         key, value = small.removeprefix(group.replace("/", ".") + ".").split("=", 1)
-        OmegaConf.update(made, key, OmegaConf.create(f"value: {value}").value)
+        OmegaConf.update(made, key, yaml(value))
     return made
 
 
@@ -111,11 +129,7 @@ def randomise(module: torch.nn.Module, std: float) -> None:
 @cache
 def factory(group: str, choice: str) -> Any:
     """What builds a part, from its option alone: the quick way to many blocks."""
-    made, *below = map(_option, overrides(group, choice))
-    for key, option in zip(choice.split("+")[1:], below, strict=True):
-        made = OmegaConf.merge(made)  # a copy
-        OmegaConf.update(made, key.split("=")[0], option, merge=False)
-    return build(made)
+    return build(own(group, choice))
 
 
 def caches(name: str) -> Callable[[], KVCache]:

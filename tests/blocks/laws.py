@@ -17,8 +17,11 @@ def fast_equals_definition(case: Case) -> None:
         return
     ours = case.with_gradient(case.fast)
     assert ours.keys() == defined.keys() - {"weights"}
+    case.close(ours.pop("output"), defined["output"], "fast: output")
+    # one size for all: the gradient of a bias on the keys is a sum of large terms that softmax makes cancel to 0
+    size = max(defined[name].abs().max().item() for name in ours)
     for name, value in ours.items():
-        case.close(value, defined[name], f"fast: {name}")
+        case.close(value, defined[name], f"fast: gradient of {name}", size=size)
 
 
 def weights_are_what_is_stated(case: Case) -> None:
@@ -33,15 +36,18 @@ def weights_are_what_is_stated(case: Case) -> None:
 
 
 def hidden_is_hidden(case: Case) -> None:
-    """What is later, hidden, padding or another document has no gradient and changes no bit of an output."""
+    """What is later, hidden, padding or another document has no gradient and changes no bit of an output; the rest has."""
     row = None if case.pos is None else case.pos[1:2]
-    copies = case.x[:1].repeat(LENGTH, 1, 1).requires_grad_()
+    copies = case.x[1:2].repeat(LENGTH, 1, 1).requires_grad_()
     out = case.read(copies, row)
     one = torch.arange(LENGTH)
     # copy t is asked about output t: one pass backwards gives the whole square
     (grad,) = torch.autograd.grad((out[one, one] * torch.randn(D_MODEL, dtype=case.dtype)).sum(), copies)
     reached, allowed = grad.abs().amax(-1) > 0, may_reach(case, row)
-    assert not (reached & ~allowed).any(), f"output reached from (query, key) {(reached & ~allowed).nonzero().tolist()}"
+    assert not (reached & ~allowed).any(), f"output reached from (query, key) {pairs(reached & ~allowed)}"
+    # a block that reads nothing would do for the above
+    read = case.defined["weights"][1].amax(0) > 1e-6
+    assert not (read & ~reached).any(), f"weights without gradients at (query, key) {pairs(read & ~reached)}"
     if not case.sees_future:
         assert not reached.triu(1).any(), "a later token reaches an output"
     # copy s has another token s
@@ -49,17 +55,12 @@ def hidden_is_hidden(case: Case) -> None:
     changed[one, one] = torch.randn(LENGTH, D_MODEL, dtype=case.dtype)
     after = case.read(changed.requires_grad_(), row)
     differs = (after != out).any(-1).T  # (T, S)
-    assert not (differs & ~allowed).any(), f"changed by (query, key) {(differs & ~allowed).nonzero().tolist()}"
+    assert not (differs & ~allowed).any(), f"changed by (query, key) {pairs(differs & ~allowed)}"
 
 
-def visible_is_read(case: Case) -> None:
-    """Whatever has a weight has a gradient: the law above would also hold for a block that reads nothing."""
-    weights = case.defined["weights"][0]  # a row without padding
-    x = case.x.clone().requires_grad_()
-    out = case.read(x, case.pos)[0, -1]
-    (grad,) = torch.autograd.grad((out * torch.randn(D_MODEL, dtype=case.dtype)).sum(), x)
-    unread = (weights[:, -1].amax(0) > 1e-6) & (grad[0].abs().amax(-1) == 0)
-    assert not unread.any(), f"tokens {unread.nonzero().flatten().tolist()} have a weight but no gradient"
+def pairs(where: Tensor) -> list:
+    """The places where a square is true."""
+    return where.nonzero().tolist()
 
 
 def may_reach(case: Case, row: Tensor | None) -> Tensor:
@@ -82,7 +83,7 @@ def padding_changes_nothing(case: Case) -> None:
         for document in documents[documents >= 0].unique():
             inside = documents == document
             alone = case.read(case.x[1:2, inside])[0]
-            case.close(case.output[1, inside], alone, f"document {document} in a batch", 2)
+            case.close(case.output[1, inside], alone, f"document {document} in a batch", factor=2)
     assert case.output.isfinite().all()
 
 
@@ -96,7 +97,7 @@ def pieces_equal_one_pass(case: Case) -> None:
             case.read(case.x[:, i : i + size], None if case.pos is None else case.pos[:, i : i + size], cache)
             for i in range(0, LENGTH, size)
         ]
-    case.close(torch.cat(pieces, 1) * case.real, case.output * case.real, "pieces", 2)
+    case.close(torch.cat(pieces, 1) * case.real, case.output * case.real, "pieces", factor=2)
 
 
 def order_is_in_the_positions(case: Case) -> None:
@@ -111,9 +112,9 @@ def order_is_in_the_positions(case: Case) -> None:
     expected = (case.output * case.real)[:, order]
     with torch.no_grad():
         moved = case.read(case.x[:, order], pos[:, order])
-        case.close(moved * case.real[:, order], expected, "another storage order", 2)
+        case.close(moved * case.real[:, order], expected, "another storage order", factor=2)
         if case.pos is None and (case.cell["mask"], case.cell["position"]) == ("full", "none"):
-            case.close(case.read(case.x[:, order]), expected, "another order", 2)
+            case.close(case.read(case.x[:, order]), expected, "another order", factor=2)
 
 
 def memory_has_no_order(case: Case) -> None:
@@ -123,15 +124,13 @@ def memory_has_no_order(case: Case) -> None:
     order = torch.arange(LENGTH) if case.reads_previous else torch.randperm(LENGTH)
     with torch.no_grad():
         ours = case.read_memory(query, memory[:, order], pos[:, order])
-        case.close(ours, case.read_memory(query, memory[:, :5]), "memory", 2)
-
+        case.close(ours, case.read_memory(query, memory[:, :5]), "memory", factor=2)
 
 
 LAWS = (
     fast_equals_definition,
     weights_are_what_is_stated,
     hidden_is_hidden,
-    visible_is_read,
     padding_changes_nothing,
     pieces_equal_one_pass,
     order_is_in_the_positions,

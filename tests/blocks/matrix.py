@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import random
 import zlib
+from collections.abc import Iterator
 from functools import cache, cached_property
 
 import parts
@@ -13,6 +15,7 @@ from refused import refused
 from torch import Tensor
 
 from minitf.blocks.attend import dense
+from minitf.blocks.mask import Mask
 from minitf.positions import NO_TOKEN, packed
 from minitf.tap import Tap
 
@@ -34,7 +37,7 @@ FAST = parts.options("model/attention/fast")
 
 def head_counts() -> list[str]:
     """The options of model/attention that differ in the number of heads alone."""
-    return [name for name in parts.options("model/attention") if "score" in parts._option(f"model/attention={name}")]
+    return [name for name in parts.options("model/attention") if "score" in parts.own("model/attention", name)]
 
 
 AXES: dict[str, list] = {
@@ -52,19 +55,25 @@ AXES: dict[str, list] = {
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 6e-2}
 
 
-@cache
-def space(**fixed: object) -> Space:
-    """The matrix, or the part of it where some axes are fixed."""
-    return Space({axis: [fixed[axis]] if axis in fixed else values for axis, values in AXES.items()}, refused)
+SPACE = Space(AXES, refused)
+
+
+def full(**fixed: object) -> Iterator[Cell]:
+    """Every cell of the product of FULL with some choices given; what FULL does not name is drawn anew for each."""
+    rng = random.Random(str(fixed))
+    for named in parts.product(**{axis: [fixed[axis]] if axis in fixed else AXES[axis] for axis in FULL}):
+        cell = SPACE.complete(named, rng)
+        if cell is not None:
+            yield cell
 
 
 @cache
-def _mask(name: str) -> tuple[torch.nn.Module, bool]:
+def _mask(name: str) -> tuple[Mask, bool]:
     mask = parts.factory("model/mask", name)
     return mask, mask.sees_future
 
 
-def _block(cell: Cell, mask: object) -> torch.nn.Module:
+def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
     chosen = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in ("score", "normalize", "projection", "qk_norm")}
     if cell["bias"] and "bias" in chosen["projection"].keywords:
         chosen["projection"] = functools.partial(chosen["projection"], bias=True)
@@ -87,8 +96,8 @@ def positions(padding: str) -> Tensor | None:
 class Case:
     """One cell: its block and position scheme with random parameters, its tokens and their positions."""
 
-    def __init__(self, cell: Cell) -> None:
-        torch.manual_seed(zlib.crc32(parts.name(cell).encode()))
+    def __init__(self, cell: Cell, seed: int | None = None) -> None:
+        torch.manual_seed(zlib.crc32(parts.name(cell).encode()) if seed is None else seed)
         self.cell = cell
         self.dtype, self.tolerance = cell["dtype"], TOLERANCE[cell["dtype"]]
         self.mask, self.sees_future = _mask(cell["mask"])
@@ -157,8 +166,13 @@ class Case:
         """(B, T, 1) where a token stands."""
         return torch.ones(3, LENGTH, 1, dtype=torch.bool) if self.pos is None else (self.pos >= 0)[..., None]
 
-    def close(self, ours: Tensor, expected: Tensor, what: str, factor: float = 1.0) -> None:
-        """Raise AssertionError unless two tensors agree, within the bound of this cell's dtype."""
-        bound = factor * self.tolerance * max(1.0, expected.abs().max().item())
+    def close(self, ours: Tensor, expected: Tensor, what: str, *, factor: float = 1.0, size: float = 0.0) -> None:
+        """Raise AssertionError unless two tensors agree within the bound of this cell's dtype.
+
+        Args:
+            factor: multiplies the bound; 2 where both sides are rounded.
+            size: of the terms that were added up; by default that of the result.
+        """
+        bound = factor * self.tolerance * max(1.0, size or expected.abs().max().item())
         worst = (ours - expected).abs().max().item()
         assert worst <= bound, f"{what} differs by {worst:.3g}, allowed {bound:.3g}"
