@@ -60,15 +60,17 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     groups = config_groups()
+    base, chosen = _base(name, overrides)
     for override in parsed:
-        if override.package is not None:
+        # a part can hold another of its own group, which has a place of its own, such as model/init@model.init.base
+        if override.package is not None and f"{override.key_or_group}@{override.package}" not in chosen:
             typed, group = override.input_line, override.key_or_group
             raise ConfigError(
                 f"{typed} puts an option where nothing reads it: {group}=... chooses one in its own place"
             )
     typed = {override.key_or_group for override in parsed}
     added = [o.input_line for o in parsed if o.is_add() and o.key_or_group in groups]
-    for key, message in problems(_base(name, overrides), cfg, name, groups):
+    for key, message in problems(base, cfg, name, groups):
         own = any(key == t or key.startswith(f"{t}.") or t.startswith(f"{key}.") for t in typed)
         raise ConfigError(message if own or not added else f"{message}; it comes with {', '.join(added)}")
     if missing := sorted(OmegaConf.missing_keys(cfg)):
@@ -89,7 +91,7 @@ def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
 
 
 def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
-    """The option chosen in each group, for example {"model": "gpt_tiny"}; None where it is not a single one."""
+    """The option in each group or group@package, such as {"model": "gpt_tiny"}; None where it is not a single one."""
     return _choices(compose(name, overrides, return_hydra_config=True).hydra)
 
 
@@ -101,8 +103,8 @@ def _raw(typed: ListConfig) -> list[str]:
     return OmegaConf.to_container(typed, resolve=False)
 
 
-def _base(name: str, overrides: Sequence[str]) -> DictConfig:
-    """The config with the chosen options only: what an experiment or `+` added is not in it.
+def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+    """The config with the chosen options only, and these: what an experiment or `+` added is not among them.
 
     An option can bring groups of its own, so the choices are found level by level.
     """
@@ -120,13 +122,14 @@ def _base(name: str, overrides: Sequence[str]) -> DictConfig:
         if not new:
             with open_dict(base):
                 del base["hydra"]
-            return base
+            return base, own
         chosen |= new
 
 
 def one_option(group: str) -> str:
-    """The message for a group without exactly one option."""
-    return f"{group} needs one option: {', '.join(f'{group}={option}' for option in group_options(group))}"
+    """The message for a group, or a group@package, without exactly one option."""
+    options = group_options(group.partition("@")[0])
+    return f"{group} needs one option: {', '.join(f'{group}={option}' for option in options)}"
 
 
 def group_options(group: str) -> list[str]:

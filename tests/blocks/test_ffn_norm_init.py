@@ -22,10 +22,17 @@ FORMULAS = {
     "relu": lambda f, x: (x @ f.w_in.weight.T).clamp_min(0),
     "gelu": lambda f, x: (h := x @ f.w_in.weight.T) * cdf(h),
     "swiglu": lambda f, x: (g := x @ f.w_gate.weight.T) / (1 + (-g).exp()) * (x @ f.w_in.weight.T),
+    "geglu": lambda f, x: (g := x @ f.w_gate.weight.T) * cdf(g) * (x @ f.w_in.weight.T),
+    "relu2": lambda f, x: (x @ f.w_in.weight.T).clamp_min(0) ** 2,
 }
 
 
-@pytest.mark.parametrize("name", parts.options("model/ffn"))
+def test_every_ffn_has_a_formula_or_tests_of_its_own():
+    assert {*parts.options("model/ffn")} == {*FORMULAS, "none", "moe"}
+    assert parts.options("model/ffn/expert") == sorted(FORMULAS)
+
+
+@pytest.mark.parametrize("name", FORMULAS)
 def test_ffn_is_its_formula(name):
     block, x = ffn(name), 3 * torch.randn(2, 5, 6)
     torch.testing.assert_close(block(x), FORMULAS[name](block, x) @ block.w_out.weight.T, atol=1e-5, rtol=0)
@@ -33,10 +40,10 @@ def test_ffn_is_its_formula(name):
     assert ffn(name, bias=True).w_out.bias is not None
 
 
-def test_swiglu_has_as_many_parameters_as_gelu():
+def test_gated_networks_have_as_many_parameters_as_gelu():
     assert {d: SwiGLU.default_width(d) for d in (3, 128, 384, 4096)} == {3: 8, 128: 344, 384: 1024, 4096: 10928}
-    count = {name: sum(p.numel() for p in ffn(name, d_model=384).parameters()) for name in ("gelu", "swiglu")}
-    assert count["gelu"] == count["swiglu"] == 8 * 384**2
+    for name in FORMULAS:
+        assert sum(p.numel() for p in ffn(name, d_model=384).parameters()) == 8 * 384**2, name
     with pytest.raises(ConfigError, match="d_ff must be a whole number of at least 1, got 0"):
         ffn("gelu", d_ff=0)
 
@@ -56,25 +63,3 @@ def test_norm_is_its_formula(name):
     }[name]
     torch.testing.assert_close(norm(x), formula(), atol=1e-5, rtol=0)
     assert norm.to(torch.bfloat16)(x.bfloat16()).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("tied", [True, False])
-def test_gpt2_start_values(tied):
-    sizes = ["model.d_model=128", "model.n_layers=8", "model.vocab_size=500", "model.attention.projection.bias=true"]
-    model = build(parts.node("gpt_tiny", *sizes, "model/position=learned", f"model.tie_embeddings={tied}"))
-    for name, p in model.named_parameters():
-        if "norm" in name:
-            assert torch.equal(p, torch.zeros_like(p) if name.endswith("bias") else torch.ones_like(p)), name
-        elif name.endswith("bias"):
-            assert not p.any(), name
-        else:
-            # matrices that write into the residual stream: two for each of the 8 layers
-            std = 0.02 / 4 if name.endswith(("w_o.weight", "w_out.weight")) else 0.02
-            assert p.std().item() == pytest.approx(std, rel=0.05), name
-            assert abs(p.mean().item()) < 0.1 * std, name
-
-
-@pytest.mark.parametrize("std", ["0.0", "-1.0", ".nan", ".inf"])
-def test_a_std_that_is_no_spread_is_refused(std):
-    with pytest.raises(ConfigError, match="init std must be"):
-        build(parts.node("gpt_tiny", f"model.init.std={std}"))

@@ -1,10 +1,10 @@
 import parts
 import pytest
 import torch
-from torch import nn
 
 from minitf.blocks.layer.post_norm import PostNormLayer
 from minitf.blocks.layer.pre_norm import PreNormLayer
+from minitf.cache import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
 
@@ -12,8 +12,9 @@ from minitf.errors import ConfigError
 def layer(name, *overrides):
     """A layer with biases everywhere and gains that are not 1."""
     torch.manual_seed(0)
-    biased = ["model.attention.projection.bias=true", "model.ffn.bias=true", "model.ffn.d_ff=24"]
-    made = parts.node("gpt_tiny", f"model/layer={name}", *biased, *overrides)
+    biased = {"attention": "model.attention.projection.bias=true", "ffn": "model.ffn.bias=true"}
+    values = [value for part, value in biased.items() if f"model/{part}=none" not in overrides]
+    made = parts.node("gpt_tiny", f"model/layer={name}", *values, *overrides)
     block = build(made.layer)(
         d_model=16,
         attention=build(made.attention)(d_model=16, mask=build(made.mask)),
@@ -27,46 +28,60 @@ def layer(name, *overrides):
     return block.eval()
 
 
+def read(block, x):
+    """Attention alone."""
+    how = {"pos": torch.arange(x.size(1))[None], "plain": True, "position": parts.position("none")}
+    return block.attention(x, **how)
+
+
 def forward(block, x, pos=None):
     plain = pos is None
     pos = torch.arange(x.size(1))[None] if plain else pos
     return block(x, pos=pos, plain=plain, position=parts.position("none"))
 
 
-@pytest.mark.parametrize(("name", "norm_first"), [("pre_norm", True), ("post_norm", False)])
-@pytest.mark.parametrize("ffn", ["relu", "gelu"])
-@pytest.mark.parametrize("side", parts.PADDINGS)
-def test_a_layer_is_torchs_encoder_layer(name, norm_first, ffn, side):
-    block = layer(name, f"model/ffn={ffn}", "model/mask=causal")
-    theirs = nn.TransformerEncoderLayer(16, 4, 24, 0.0, ffn, batch_first=True, norm_first=norm_first)
-    p = block.attention.projection
-    with torch.no_grad():
-        theirs.self_attn.in_proj_weight.copy_(torch.cat([p.w_q.weight, p.w_k.weight, p.w_v.weight]))
-        theirs.self_attn.in_proj_bias.copy_(torch.cat([p.w_q.bias, p.w_k.bias, p.w_v.bias]))
-    for mine, other in (
-        (p.w_o, theirs.self_attn.out_proj),
-        (block.ffn.w_in, theirs.linear1),
-        (block.ffn.w_out, theirs.linear2),
-        (block.attention_norm, theirs.norm1),
-        (block.ffn_norm, theirs.norm2),
-    ):
-        other.load_state_dict(mine.state_dict())
-    x, pos = torch.randn(2, 7, 16), parts.padded([7, 4], side)
-    real = torch.ones(2, 7).bool() if pos is None else pos >= 0
-    expected = theirs(x, src_mask=torch.ones(7, 7).triu(1).bool(), src_key_padding_mask=~real)
-    torch.testing.assert_close(forward(block, x, pos)[real], expected[real], atol=1e-5, rtol=0)
+def with_skip(block, x, sublayer, norm, factor):
+    """One sublayer by its formula."""
+    if isinstance(block, PostNormLayer):
+        return norm(factor * x + sublayer(x))
+    if isinstance(block, PreNormLayer):
+        return factor * x + sublayer(norm(x))
+    return factor * x + norm[1](sublayer(norm[0](x)))
 
 
-def test_residual_factors_act_on_their_own_skip():
+@pytest.mark.parametrize("name", parts.options("model/layer"))
+@pytest.mark.parametrize(("attention", "ffn"), [(1.0, 1.0), (0.0, 1.0), (1.0, 0.0), (0.0, 0.0), (0.5, 2.0)])
+def test_each_residual_factor_acts_on_its_own_skip(name, attention, ffn):
+    block = layer(name, f"model.layer.attention_residual={attention}", f"model.layer.ffn_residual={ffn}")
     x = torch.randn(1, 4, 16)
-    how = {"pos": torch.arange(4)[None], "plain": True, "position": parts.position("none")}
-    for a, f in ((0.0, 1.0), (1.0, 0.0), (0.5, 2.0)):
-        factors = [f"model.layer.attention_residual={a}", f"model.layer.ffn_residual={f}"]
-        pre, post = layer("pre_norm", *factors), layer("post_norm", *factors)
-        middle = a * x + pre.attention(pre.attention_norm(x), **how)
-        torch.testing.assert_close(forward(pre, x), f * middle + pre.ffn(pre.ffn_norm(middle)))
-        middle = post.attention_norm(a * x + post.attention(x, **how))
-        torch.testing.assert_close(forward(post, x), post.ffn_norm(f * middle + post.ffn(middle)))
+    middle = with_skip(block, x, lambda y: read(block, y), block.attention_norm, attention)
+    torch.testing.assert_close(forward(block, x), with_skip(block, middle, block.ffn, block.ffn_norm, ffn))
+
+
+@pytest.mark.parametrize("name", parts.options("model/layer"))
+def test_a_factor_of_zero_removes_the_skip(name):
+    """Where the only sublayer writes nothing, the skip is all there is."""
+    x = torch.randn(1, 4, 16)
+    for factor in ("0.0", "1.0"):
+        block = layer(name, "model/ffn=none", f"model.layer.attention_residual={factor}", "model/norm=none")
+        torch.nn.init.zeros_(block.attention.projection.w_o.weight)
+        torch.nn.init.zeros_(block.attention.projection.w_o.bias)
+        assert torch.equal(forward(block, x), float(factor) * x)
+
+
+@pytest.mark.parametrize("name", parts.options("model/layer"))
+def test_a_sublayer_that_is_none_is_left_out_with_its_norm(name):
+    x = torch.randn(1, 4, 16)
+    alone = layer(name, "model/ffn=none")
+    expected = with_skip(alone, x, lambda y: read(alone, y), alone.attention_norm, 1.0)
+    torch.testing.assert_close(forward(alone, x), expected)
+    silent = layer(name, "model/attention=none")
+    torch.testing.assert_close(forward(silent, x), with_skip(silent, x, silent.ffn, silent.ffn_norm, 1.0))
+    assert alone.n_writes == silent.n_writes == 1
+    assert alone.ffn_norm is silent.attention_norm is silent.cross_norm is None
+    nothing = layer(name, "model/attention=none", "model/ffn=none")
+    assert forward(nothing, x) is x
+    assert nothing.n_writes == 0
 
 
 @pytest.mark.parametrize("name", parts.options("model/layer"))
@@ -79,10 +94,43 @@ def test_dropout_acts_on_both_sublayers_while_training(name):
     block.train()
     block.dropout.p = 1.0  # nothing of either sublayer is left
     y = forward(block, x)
-    bare = {PreNormLayer: lambda: x, PostNormLayer: lambda: block.ffn_norm(block.attention_norm(x))}
-    torch.testing.assert_close(y, bare[type(block)]())
+    bare = block.ffn_norm(block.attention_norm(x)) if isinstance(block, PostNormLayer) else x
+    torch.testing.assert_close(y, bare)
 
 
 def test_a_dropout_that_is_no_probability_is_refused():
     with pytest.raises(ConfigError, match=r"dropout is a probability .* got 1.5"):
         build(parts.node("gpt_tiny", "model.dropout=1.5"))
+
+
+def jacobian_reach(model, x):
+    """bool (T,T): whether the output at t depends on the input at s."""
+    x = x.clone().requires_grad_()
+    y = model.run(x, None)
+    rows = [torch.autograd.grad(y[0, t].square().sum(), x, retain_graph=True)[0][0] for t in range(x.size(1))]
+    return torch.stack(rows).abs().sum(-1) > 0
+
+
+@pytest.mark.parametrize("ffn", [name for name in parts.options("model/ffn") if name != "none"])
+@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal"])
+def test_without_attention_no_token_reads_another(ffn, position):
+    x = torch.randn(1, 6, 16)
+    choice = [f"model/ffn={ffn}", f"model/position={position}", "model/mask=full"]
+    assert torch.equal(jacobian_reach(parts.model("gpt_tiny", "model/attention=none", *choice), x), torch.eye(6).bool())
+    assert jacobian_reach(parts.model("gpt_tiny", *choice), x).all()
+
+
+def test_without_attention_cached_steps_know_their_places():
+    model, ids = parts.model("gpt_tiny", "model/attention=none", "model/position=sinusoidal"), torch.randint(65, (2, 7))
+    caches = model.new_caches(Dynamic)
+    pieces = [model(ids[:, a:b], caches=caches) for a, b in ((0, 3), (3, 4), (4, 7))]
+    torch.testing.assert_close(torch.cat(pieces, 1), model(ids))
+    assert caches[0].n_seen == 7
+    assert caches[0].n_bytes == 0
+
+
+@pytest.mark.parametrize(("position", "hook"), [("rope", "rotate"), ("alibi", "bias"), ("relative_bias", "bias")])
+def test_without_attention_nothing_can_be_rotated_or_biased(position, hook):
+    message = rf"works by \['{hook}'\], but attention=NoAttention takes only \['embed'\]"
+    with pytest.raises(ConfigError, match=message):
+        build(parts.node("gpt_tiny", "model/attention=none", f"model/position={position}"))

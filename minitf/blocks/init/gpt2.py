@@ -5,10 +5,11 @@ import math
 from torch import nn
 
 from minitf.blocks.checks import check_above
+from minitf.blocks.init import Rule
 from minitf.blocks.stack import Stack
 
 
-class Gpt2:
+class Gpt2(Rule):
     """N(0, std) for every matrix and table, matrices that write into the residual stream divided by sqrt(2 n_layers).
 
     Biases start at 0, norms at 1. A stack whose sublayers write other than 2 n_layers times divides by the square root
@@ -23,15 +24,16 @@ class Gpt2:
         self.std = std
 
     def __call__(self, model: nn.Module) -> None:
-        """Fill the parameters of `model`."""
-        for module in model.modules():
-            if isinstance(module, nn.Linear | nn.Embedding):
-                nn.init.normal_(module.weight, std=self.std)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
+        super().__call__(model)
         for stack in model.modules():
             if isinstance(stack, Stack):
                 small = self.std / math.sqrt(stack.n_writes)
                 for module in stack.modules():
                     if isinstance(output := getattr(module, "residual_output", None), nn.Linear):
                         nn.init.normal_(output.weight, std=small)
+
+    def matrix(self, linear: nn.Linear) -> None:
+        nn.init.normal_(linear.weight, std=self.std)
+
+    def table(self, embedding: nn.Embedding) -> None:
+        nn.init.normal_(embedding.weight, std=self.std)

@@ -92,7 +92,9 @@ class Layer(Tappable):
         if is_there(self.attention):
             read = lambda y: self.attention(y, **where, cache=cache)  # noqa: E731
             x = self.around(x, read, self.attention_norm, self.attention_residual)
-        if self.cross_attention is not None:
+        elif cache is not None:
+            cache.update(pos=pos, plain=plain)  # keeps nothing, but counts the tokens for the next call
+        if is_there(self.cross_attention):
             read = lambda y: self.cross_attention(y, **where, **source)  # noqa: E731
             x = self.around(x, read, self.cross_norm, self.attention_residual)
         if self.tap is not None:

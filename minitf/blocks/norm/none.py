@@ -4,7 +4,7 @@ from torch import nn
 
 
 class NoNorm(nn.Identity):
-    """Leave each vector as it is.
+    """Leave each vector as it is. Source: Zhang et al. 2019 (Fixup) train without norms.
 
     Args:
         d_model: width D.

@@ -6,6 +6,8 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
+from minitf.errors import ConfigError
+
 
 class Projection(nn.Module):
     """The interface of every projection; it owns the head layout (B,T,D) <-> (B,H,T,d).
@@ -19,6 +21,7 @@ class Projection(nn.Module):
     Attributes:
         reads_previous: whether a key depends on the token before it, see `mix_keys`.
 
+    Its matrices are called w_q, w_k, w_v and w_o; one that it does without is not there.
     A block that writes into the residual stream names its last matrix `residual_output`, for the initialisation.
     """
 
@@ -33,6 +36,10 @@ class Projection(nn.Module):
             d_head,
             d_value,
         )
+        self.check()
+
+    def check(self) -> None:
+        """Raise ConfigError if the sizes do not fit this projection."""
 
     def q(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,H,T,d)."""
@@ -67,6 +74,13 @@ class Projection(nn.Module):
         """
         raise NotImplementedError
 
+    def by_head(self) -> dict[str, Tensor]:
+        """The matrices that have a slice per head: name -> view (heads, rows, columns) of the weight.
+
+        Writing into a view changes the matrix.
+        """
+        return {}
+
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B,T,H*d) -> (B,H,T,d): head h owns the features h*d to (h+1)*d."""
@@ -76,3 +90,33 @@ def split_heads(x: Tensor, n_heads: int) -> Tensor:
 def merge_heads(heads: Tensor) -> Tensor:
     """(B,H,T,d) -> (B,T,H*d), the inverse of `split_heads`."""
     return heads.transpose(1, 2).flatten(-2)
+
+
+def check_cut(projection: Projection) -> None:
+    """Raise ConfigError unless x itself can be cut into n_heads queries of width d_head."""
+    p = projection
+    if p.n_heads * p.d_head != p.d_model:
+        raise ConfigError(
+            f"projection={type(p).__name__} cuts x itself into queries, so n_heads x d_head ({p.n_heads} x {p.d_head}) "
+            f"must be d_model ({p.d_model}): leave d_head null, or take projection=free"
+        )
+
+
+def check_same_width(projection: Projection) -> None:
+    """Raise ConfigError unless values are as wide as keys."""
+    p = projection
+    if p.d_value != p.d_head:
+        raise ConfigError(
+            f"projection={type(p).__name__} reads keys as values, so d_value ({p.d_value}) must be d_head "
+            f"({p.d_head}): leave d_value null, or take projection=free"
+        )
+
+
+def check_same_heads(projection: Projection) -> None:
+    """Raise ConfigError unless there are as many key heads as query heads."""
+    p = projection
+    if p.n_kv_heads != p.n_heads:
+        raise ConfigError(
+            f"projection={type(p).__name__} makes queries and keys alike, so n_kv_heads ({p.n_kv_heads}) must be "
+            f"n_heads ({p.n_heads}): leave n_kv_heads null, or take projection=free"
+        )

@@ -1,0 +1,63 @@
+"""Matrices of attention with a learned spectral norm."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from minitf.blocks.init import Modifier, matrices
+from minitf.errors import ConfigError
+
+
+class SigmaReparam(Modifier):
+    """W = gamma / sigma(W) W for W_Q, W_K, W_V and W_O, sigma the largest singular value. Source: Zhai et al. 2023.
+
+    gamma, one number per matrix, starts at 1 and is learned: scores cannot grow faster than the gammas do. The size of
+    what the base rule gave is lost, its direction stays. (Zhai et al. do so with every linear layer.)
+
+    Args:
+        base: rule that fills the model first.
+
+    Raises:
+        ConfigError: a matrix of zeros, which has no direction.
+    """
+
+    def change(self, model: nn.Module) -> None:
+        for matrix in matrices(model, "w_q", "w_k", "w_v", "w_o", what="sigma_reparam"):
+            if not matrix.weight.any():
+                raise ConfigError(
+                    f"init=sigma_reparam divides by the largest singular value, which is 0 for a matrix that "
+                    f"init={type(self.base).__name__} starts at 0: choose another model/init@model.init.base"
+                )
+            parametrize.register_parametrization(matrix, "weight", SpectralScale(matrix.weight))
+
+
+class SpectralScale(nn.Module):
+    """W -> gamma / sigma(W) W, with sigma followed by one step of the power method per training pass.
+
+    Args:
+        weight: the matrix at the start, of which sigma is exact.
+    """
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        left, _, right = torch.linalg.svd(weight.detach(), full_matrices=False)
+        self.register_buffer("left", left[:, 0].clone())
+        self.register_buffer("right", right[0].clone())
+        self.gamma = nn.Parameter(torch.ones(1, dtype=weight.dtype, device=weight.device))
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """(n_out,n_in) -> (n_out,n_in)."""
+        with torch.autocast(weight.device.type, enabled=False):
+            if self.training and torch.is_grad_enabled():
+                self._follow(weight.detach())
+            # copies: a second pass before the backward pass changes the buffers
+            sigma = self.left.clone() @ weight @ self.right.clone()
+            return self.gamma / sigma * weight
+
+    @torch.no_grad()
+    def _follow(self, weight: Tensor) -> None:
+        self.left.copy_(F.normalize(weight @ self.right, dim=0))
+        self.right.copy_(F.normalize(weight.T @ self.left, dim=0))

@@ -1,0 +1,23 @@
+"""Uniform values, each head by itself."""
+
+import torch
+from torch import nn
+
+from minitf.blocks.init import projections
+from minitf.blocks.init.xavier import Xavier
+
+
+class XavierPerHead(Xavier):
+    """Xavier with each head's slice as a matrix of its own: larger values. Source: Glorot and Bengio 2010, equation 16.
+
+    A slice of d_head x d_model has fewer outputs than all heads together: at d_model 512 and d_head 64 the scores of
+    unit-variance inputs start with a standard deviation of 1.78, with fused matrices it is 1.00.
+    """
+
+    def __call__(self, model: nn.Module) -> None:
+        super().__call__(model)
+        with torch.no_grad():
+            for projection in projections(model):
+                for slices in projection.by_head().values():
+                    for one in slices:
+                        nn.init.xavier_uniform_(one)

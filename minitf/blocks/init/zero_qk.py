@@ -1,0 +1,23 @@
+"""Queries and keys that start at zero."""
+
+from torch import nn
+
+from minitf.blocks.init import Modifier, matrices
+
+
+class ZeroQK(Modifier):
+    """W_Q = W_K = 0: each gradient is a multiple of the other matrix, so both stay 0. Source: none, a counterfactual.
+
+    Attention stays even for ever, unless queries or keys have biases. Compare with `zero_q`, which learns.
+
+    Args:
+        base: rule that fills the model first.
+
+    Raises:
+        ConfigError: a model without w_q, whose keys alone would be 0: they would learn.
+    """
+
+    def change(self, model: nn.Module) -> None:
+        both = matrices(model, "w_q", what="zero_qk") + matrices(model, "w_q", "w_k", what="zero_qk")
+        for matrix in both:
+            nn.init.zeros_(matrix.weight)
