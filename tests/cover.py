@@ -1,4 +1,4 @@
-"""Samples of a space that is too large to walk through: every pair of choices, or random cells; always the same ones."""
+"""Samples of a space too large to walk through: every pair of choices, or random cells; always the same ones."""
 
 import itertools
 import random

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -14,10 +14,18 @@ from minitf.cache import KVCache
 from minitf.config import build, compose, config_dir
 from minitf.positions import from_real
 
+BIGBIRD = ["block=1", "n_window=1", "n_global=1", "n_random=1", "length=8"]
 # what makes an option's defaults show their effect on rows of a few tokens
 SMALL = {
     "model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"],
-    "model/attention/score=additive": ["model.attention.score.chunk=2"],
+    "model/mask=window_sinks": ["model.mask.window=2", "model.mask.n_sink=2"],
+    "model/mask=block_local": ["model.mask.block=3"],
+    "model/mask=causal_block_local": ["model.mask.masks.block_local.block=3"],
+    "model/mask=strided": ["model.mask.stride=3"],
+    "model/mask=prefix_lm": ["model.mask.n_prefix=3"],
+    "model/mask=bigbird": [f"model.mask.{value}" for value in BIGBIRD],
+    "model/mask=causal_bigbird": [f"model.mask.masks.bigbird.{value}" for value in BIGBIRD],
+    "model/attention/score=additive": ["model.attention.score.chunk=4"],
     "model/attention/score=log_length": ["model.attention.score.base=4"],
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
@@ -129,7 +137,19 @@ def randomise(module: torch.nn.Module, std: float) -> None:
 @cache
 def factory(group: str, choice: str) -> Any:
     """What builds a part, from its option alone: the quick way to many blocks."""
-    return build(own(group, choice))
+    return _unwrapped(build(own(group, choice)))
+
+
+def _unwrapped(made: Any) -> Any:
+    """Without Hydra's own checks at each call, which take as long as building the part."""
+    if not isinstance(made, partial):
+        return made
+    return partial(made.func, *made.args, **{key: _unwrapped(value) for key, value in made.keywords.items()})
+
+
+def causal_masks() -> list[str]:
+    """Names of the masks that show nothing later: those that a cache can serve."""
+    return [name for name in options("model/mask") if not factory("model/mask", name).sees_future]
 
 
 def caches(name: str) -> Callable[[], KVCache]:

@@ -36,7 +36,7 @@ def weights_are_what_is_stated(case: Case) -> None:
 
 
 def hidden_is_hidden(case: Case) -> None:
-    """What is later, hidden, padding or another document has no gradient and changes no bit of an output; the rest has."""
+    """What is later, hidden, padding or another document has no gradient and changes no bit; what is read has."""
     row = None if case.pos is None else case.pos[1:2]
     copies = case.x[1:2].repeat(LENGTH, 1, 1).requires_grad_()
     out = case.read(copies, row)

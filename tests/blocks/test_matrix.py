@@ -103,6 +103,8 @@ def test_no_two_choices_are_the_same_on_these_few_tokens(axis):
     for choice in AXES[axis]:
         case = Case({**BASE, axis: choice, "padding": "packed"}, seed=0)
         for other, output in outputs.items():
+            if {choice, other} == {"document", "full"}:  # every mask keeps documents apart: another name for the same
+                continue
             assert (case.output - output).abs().max() > 1e-4, (
                 f"{choice} is {other}: give one smaller values in parts.SMALL"
             )
