@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 
 import parts
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from minitf.blocks.attend import dense
 from minitf.blocks.mask import Mask
-from minitf.positions import NO_TOKEN, packed
+from minitf.positions import packed
 from minitf.tap import Tap
 
 LENGTH, D_MODEL, HEADS = 7, 16, 4
@@ -48,7 +48,7 @@ AXES: dict[str, list] = {
     "dropout": [0.0, 0.3],  # which must do nothing in evaluation mode
     "dtype": [torch.float32, torch.float64, torch.bfloat16],
     "padding": ["none", "left", "right", "packed"],
-    "pieces": [4, 1, 3],
+    "pieces": [(4, 1, 2), (1, 6), (6, 1)],
     "path": [*FAST, "definition"],  # which of the two ways shows the laws that are not about both
 }
 # float32 and bfloat16: some units in the last place (6e-8, 4e-3) of sums over 7 keys and 16 features
@@ -84,17 +84,22 @@ def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
 
 @cache
 def positions(padding: str) -> Tensor | None:
-    """Three rows: a full one, a broken one, and one of padding only; None where nothing is padded."""
+    """A full row, a broken one, one of padding only, and copies of the broken one; None where nothing is padded."""
     if padding == "none":
         return None
     if padding == "packed":
-        nothing = torch.full((LENGTH,), NO_TOKEN)
-        return torch.stack([packed([LENGTH], LENGTH), packed([3, 2], LENGTH), nothing])
-    return parts.padded([LENGTH, 4, 0], padding)
+        rows = torch.stack([packed(documents, LENGTH) for documents in ([LENGTH], [3, 2], [])])
+    else:
+        rows = parts.padded([LENGTH, 4, 0], padding)
+    return torch.cat([rows, rows[1:2].expand(LENGTH, -1)])
 
 
 class Case:
-    """One cell: its block and position scheme with random parameters, its tokens and their positions."""
+    """One cell: its block and position scheme with random parameters, its tokens and their positions.
+
+    Three rows are a batch. Behind them stand `LENGTH` copies of the second row, each to be asked about another token:
+    so one pass, which costs hardly more, also shows what every token reads.
+    """
 
     def __init__(self, cell: Cell, seed: int | None = None) -> None:
         # not torch.manual_seed, which takes longer than a pass of the block
@@ -111,7 +116,9 @@ class Case:
             module.to(self.dtype).eval()
         self.fast, self.block.fast = block.fast, block.fast if cell["path"] != "definition" else None
         self.pos = positions(cell["padding"])
-        self.x = torch.randn(3, LENGTH, D_MODEL, dtype=self.dtype)
+        x = torch.randn(3, LENGTH, D_MODEL, dtype=self.dtype)
+        self.x = torch.cat([x, x[1:2].expand(LENGTH, -1, -1)])
+        self.question = torch.randn(D_MODEL, dtype=self.dtype)
         self.reads_previous = block.projection.reads_previous
 
     @property
@@ -129,18 +136,23 @@ class Case:
         pos = torch.arange(x.size(1))[None]
         return self.block(x, pos=pos, plain=True, position=self.scheme, memory=memory, memory_pos=memory_pos)
 
-    def with_gradient(self, fast: object) -> dict[str, Tensor]:
-        """Output and gradients of a weighted sum of its squares, with this fast path or by definition."""
-        kept, self.block.fast = self.block.fast, fast
+    def with_gradient(self, fast: Callable | None) -> dict[str, Tensor]:
+        """Output and gradients, with this fast path or by definition.
+
+        "reach" (T, S, D) is the gradient of each output of the copied row with respect to each token.
+        """
         x, parameters = self.x.clone().requires_grad_(), self.parameters
+        kept, self.block.fast = self.block.fast, fast
         with torch.enable_grad():
             out = self.read(x, self.pos)
-            loss = (out.double().square() * torch.linspace(-1, 1, D_MODEL)).sum()
+            loss = (out[:3].double().square() * torch.linspace(-1, 1, D_MODEL)).sum()
+            loss = loss + (out[3:].diagonal().T * self.question).sum()
         self.block.fast = kept
         # a parameter that this use of a part leaves out has no gradient; test_configs asks that some use has
         grads = torch.autograd.grad(loss, [x, *parameters.values()], allow_unused=True)
-        named = zip(["x", *parameters], grads, strict=True)
-        return {"output": out.detach(), **{name: grad for name, grad in named if grad is not None}}
+        found = {"output": out[:3].detach(), "copies": out[3:].detach(), "x": grads[0][:3], "reach": grads[0][3:]}
+        named = zip(parameters, grads[1:], strict=True)
+        return {**found, **{name: grad for name, grad in named if grad is not None}}
 
     @cached_property
     def defined(self) -> dict[str, Tensor]:
@@ -150,12 +162,19 @@ class Case:
         return {**found, "weights": tap["weights"]}
 
     @cached_property
+    def by_fast(self) -> dict[str, Tensor]:
+        """Output and gradients by the fast path."""
+        return self.with_gradient(self.fast)
+
+    @property
+    def by_path(self) -> dict[str, Tensor]:
+        """Output and gradients by the path of this cell."""
+        return self.defined if self.block.fast is None else self.by_fast
+
+    @property
     def output(self) -> Tensor:
-        """By the path of this cell."""
-        if self.block.fast is None:
-            return self.defined["output"]
-        with torch.no_grad():
-            return self.read(self.x, self.pos)
+        """(3, T, D) by the path of this cell."""
+        return self.by_path["output"]
 
     @cached_property
     def visible(self) -> Tensor:
@@ -165,8 +184,8 @@ class Case:
 
     @property
     def real(self) -> Tensor:
-        """(B, T, 1) where a token stands."""
-        return torch.ones(3, LENGTH, 1, dtype=torch.bool) if self.pos is None else (self.pos >= 0)[..., None]
+        """(3, T, 1) where a token stands."""
+        return torch.ones(3, LENGTH, 1, dtype=torch.bool) if self.pos is None else (self.pos[:3] >= 0)[..., None]
 
     def close(self, ours: Tensor, expected: Tensor, what: str, *, factor: float = 1.0, size: float = 0.0) -> None:
         """Raise AssertionError unless two tensors agree within the bound of this cell's dtype.

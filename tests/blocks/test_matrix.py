@@ -93,7 +93,7 @@ def test_the_full_product_is_full_but_for_refused_pairs():
 BASE = {
     **{"score": "scaled_dot", "normalize": "softmax", "projection": "free", "qk_norm": "none", "position": "none"},
     **{"mask": "causal", "heads": "mha", "sizes": "d_model/H", "bias": False, "dropout": 0.0, "dtype": torch.float64},
-    **{"padding": "none", "pieces": 3, "path": "sdpa"},
+    **{"padding": "none", "pieces": (4, 1, 2), "path": "sdpa"},
 }
 
 
