@@ -46,6 +46,8 @@ def hidden_is_hidden(case: Case) -> None:
         # a block that reads nothing would do for the above
         read = case.defined["weights"][1].amax(0) > 1e-6
         assert not (read & ~reached).any(), f"weights without gradients at (query, key) {pairs(read & ~reached)}"
+        if case.pos is not None:
+            assert not found["x"][2].any(), "a row of padding only has a gradient"
         if not case.sees_future:
             assert not reached.triu(1).any(), "a later token reaches an output"
     # the same batch, but copy s has another token s

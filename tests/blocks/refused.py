@@ -51,14 +51,14 @@ REFUSED = [
     Refusal(
         "a matrix that is not there cannot be changed",
         ("projection", "no_wq", "no_wq_tied_kv", "identity"),
-        ("init", "zero_q", "zero_qk", "gain"),
-        "changes w_q.*, which no projection of this model has",
+        ("init", "zero_q", "zero_qk"),
+        "changes w_q, which no projection of this model has",
     ),
     Refusal(
         "a matrix that is not there cannot be changed",
         ("projection", "identity"),
-        ("init", "sigma_reparam"),
-        "changes w_q and w_k and w_v and w_o, which no projection of this model has",
+        ("init", "gain", "sigma_reparam"),
+        "changes w_q and w_k.*, which no projection of this model has",
     ),
     Refusal(
         "a matrix that is not there cannot be changed",
