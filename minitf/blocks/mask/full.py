@@ -8,7 +8,10 @@ from minitf.blocks.mask import Mask
 
 
 class Full(Mask):
-    """Every token reads every token of its document (encoders, cross-attention)."""
+    """Every token reads every token of its document (encoders, cross-attention).
+
+    Source: Vaswani et al. 2017, section 3.2.3 (encoder).
+    """
 
     plain_full = True
 

@@ -17,10 +17,11 @@ class SlidingWindow(Mask):
 
     def __init__(self, window: int, n_sink: int = 0) -> None:
         check_positive(window=window)
-        if not isinstance(n_sink, int) or n_sink < 0:
+        if not isinstance(n_sink, int) or isinstance(n_sink, bool) or n_sink < 0:
             raise ConfigError(f"n_sink must be a whole number, 0 or more, got {n_sink!r}")
         self.window = window
         self.n_sink = n_sink
+        self.reach = (None if n_sink else window - 1, 0)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         near = q_off - k_off < self.window
