@@ -116,9 +116,11 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
     while True:
         base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
         own = _choices(base.hydra)
-        if odd := [group for group in own if not isinstance(wanted.get(group), str)]:
+        new = {group: wanted[group] for group, option in own.items() if wanted.get(group) not in (None, option)}
+        # another option of an outer group may not bring an inner one
+        stays = [group for group in own if not any(group.startswith(f"{outer}/") for outer in new)]
+        if odd := [group for group in stays if not isinstance(wanted.get(group), str)]:
             raise ConfigError(one_option(odd[0]))
-        new = {group: wanted[group] for group, option in own.items() if wanted[group] != option}
         if not new:
             with open_dict(base):
                 del base["hydra"]

@@ -47,12 +47,12 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
         allow: names of further packages whose parts the config may use.
 
     Returns:
-        the model in evaluation mode, its tokenizer, its config.
+        the model in evaluation mode, its tokenizer (None where the data was no text), its config.
 
     Raises:
         ConfigError: no run, no such checkpoint, another shape, or a part from a package that is not trusted.
     """
-    from minitf.data.tokenizer import load_tokenizer
+    from minitf.data.tokenizer import FILE_NAME, load_tokenizer
     from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
 
     folder = Path(path).expanduser()
@@ -71,7 +71,8 @@ def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -
     cfg = OmegaConf.create(config)
     model = build(cfg.model)
     load_weights(model, model_weights(state))
-    return model.eval(), load_tokenizer(folder), cfg
+    is_text = (folder / FILE_NAME).exists() or "tokenizer" in cfg.get("data", {})
+    return model.eval(), load_tokenizer(folder) if is_text else None, cfg
 
 
 def check_targets(node: Any, allow: Sequence[str] = ()) -> None:

@@ -33,6 +33,7 @@ SMALL = {
 # values that make a variant of their own out of an option
 VALUES = {"model/position": ["rope+rotated=0.5"]}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
+SIZES += ["model.src_vocab_size=65", "model.n_encoder_layers=2", "model.n_decoder_layers=2", "model.n_classes=3"]
 PADDINGS = ("none", "left", "right")
 
 
@@ -41,9 +42,17 @@ def options(group: str) -> list[str]:
     return sorted(p.stem for p in (config_dir() / group).glob("*.yaml"))
 
 
-def presets() -> list[str]:
-    """Names of the assembled models."""
-    return options("model")
+@cache
+def presets(architecture: str = "Decoder") -> list[str]:
+    """Names of the assembled models whose class is `architecture`."""
+    return [name for name in options("model") if compose(f"model/{name}").model._target_.endswith(f".{architecture}")]
+
+
+@cache
+def sizes(preset: str) -> list[str]:
+    """What makes a preset small: those of SIZES that it has."""
+    known = compose(f"model/{preset}").model
+    return [size for size in SIZES if size.split("=")[0].removeprefix("model.") in known]
 
 
 def nested(group: str) -> list[str]:
@@ -87,7 +96,7 @@ def _option(choice: str) -> DictConfig:
 
 @cache
 def _preset(name: str) -> DictConfig:
-    return compose(f"model/{name}", SIZES).model
+    return compose(f"model/{name}", sizes(name)).model
 
 
 def node(preset: str = "gpt_tiny", *overrides: str) -> DictConfig:

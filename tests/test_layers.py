@@ -31,10 +31,11 @@ MAY_IMPORT = {
     "explain": BASE | {"config", "kinds", "typed"},
     "command_line": BASE | {"config", "explain", "training", "typed"},
     "runs": BASE | {"config", "data", "training"},
+    "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "commands": CORE
     | {"bench", "blocks", "models", "generation", "data", "training"}
-    | {"config", "typed", "command_line", "runs", "commands", "__init__"},
+    | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }
 FILES = sorted(ROOT.rglob("*.py"))
@@ -75,13 +76,26 @@ def test_only_three_files_import_hydra():
     assert users == {"config.py", "command_line.py", "explain.py"}
 
 
-LIGHT = {"__init__", "command_line", "commands", "config", "errors", "explain", "hints", "kinds", "memory", "typed"}
+LIGHT = {
+    "__init__",
+    "command_line",
+    "commands",
+    "config",
+    "errors",
+    "explain",
+    "hints",
+    "kinds",
+    "memory",
+    "suited",
+    "typed",
+}
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if part_of(p) in LIGHT])
 def test_commands_import_nothing_heavy_at_module_level(path):
     heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
-    light_parts = {"errors", "config", "explain", "hints", "kinds", "typed", "command_line", "commands", "__version__"}
+    light_parts = {"errors", "config", "explain", "hints", "kinds", "suited", "typed", "command_line", "commands"}
+    light_parts |= {"__version__"}
     light_files = {"minitf.training.launched", "minitf.training.stop", "minitf.memory", "minitf.files"}
     for name in imports(path, top_level_only=True):
         assert name.split(".")[0] not in heavy

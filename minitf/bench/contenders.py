@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from minitf.config import build, set_data_facts
 from minitf.errors import ConfigError
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.precision import resolve_precision
 
 Step = Callable[[Tensor, Tensor], None]

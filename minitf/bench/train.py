@@ -22,7 +22,7 @@ from minitf.blocks.checks import check_positive
 from minitf.config import build, compose, set_data_facts
 from minitf.errors import ConfigError
 from minitf.training.callbacks import quiet_lightning
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.precision import resolve_precision
 from minitf.training.task import Task
 from minitf.training.trainer import make_trainer

@@ -34,6 +34,7 @@ class Stack(nn.Module):
             the embedding.
         pattern: a name for each layer, repeated until there are n_layers; null or an unlisted name: no difference.
         cross_attention: factory of the attention to another sequence; None: there is none.
+        embedding_norm: factory of a norm on the embedding, after positions are added; None: there is none.
 
     Attributes:
         sees_future: whether a mask lets a token read later ones.
@@ -59,6 +60,7 @@ class Stack(nn.Module):
         recipes: Mapping[str, Mapping[str, Any]] | None = None,
         pattern: Sequence[str] | None = None,
         cross_attention: Callable[..., nn.Module] | None = None,
+        embedding_norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         check_positive(d_model=d_model, n_layers=n_layers)
@@ -76,6 +78,7 @@ class Stack(nn.Module):
         self.position = _position(position, first, d_model=d_model, max_len=max_len, mask=mask)
         for one in self.layers:
             _check_position(one.position or self.position, one.attention)
+        self.embedding_norm = nn.Identity() if embedding_norm is None else embedding_norm(d_model)
         self.final_norm = norm(d_model) if self.layers[-1].needs_final_norm else nn.Identity()
 
     @property
@@ -118,7 +121,7 @@ class Stack(nn.Module):
             pos = self._next_positions(x, caches)
         else:
             self._check_positions(x, pos)
-        x = self.dropout(self.position.embed(x, pos))
+        x = self.dropout(self.embedding_norm(self.position.embed(x, pos)))
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,

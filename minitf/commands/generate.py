@@ -54,6 +54,11 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
     if cfg.max_new_tokens < 1:
         raise ConfigError(f"max_new_tokens must be at least 1, got {cfg.max_new_tokens}")
     model, tokenizer, _ = load_run(user_path(raw["run"]), cfg.checkpoint, list(cfg.allow))
+    if not writes_text(model, tokenizer):
+        raise ConfigError(
+            f"{raw['run']} holds a {type(model).__name__} that was not trained to go on with a text: "
+            "give the run of a causal language model, for example model=gpt_tiny"
+        )
     pieces = stream(
         model,
         tokenizer,
@@ -119,6 +124,11 @@ def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
     for step in steps:
         yield decoder.push(int(step.ids[0]))
     yield decoder.flush()
+
+
+def writes_text(model: nn.Module, tokenizer: Any) -> bool:
+    """Whether a model goes on with a text: a tokenizer, and next tokens that it does not see."""
+    return tokenizer is not None and hasattr(model, "step") and not hasattr(model, "encode") and not model.sees_future
 
 
 def check_run(path: Path) -> None:

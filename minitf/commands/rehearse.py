@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig
 
 from minitf.command_line import Job
-from minitf.config import build, build_data, set_data_facts
+from minitf.config import DATA_FACTS, build, build_data, set_data_facts
 from minitf.errors import ConfigError
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from minitf.data.base import BaseData
+    from minitf.data.tokenizer import BaseTokenizer
+    from minitf.data.windows import View
 
 
 def rehearse(cfg: DictConfig, job: Job) -> None:
@@ -27,15 +31,17 @@ def rehearse(cfg: DictConfig, job: Job) -> None:
     from minitf.training import processes
 
     trial = cfg.copy()
-    set_data_facts(trial, vocab_size=2)
+    set_data_facts(trial, **dict.fromkeys(DATA_FACTS, 2))
     build(trial.logger)
+    data, objective = build_data(trial), build(trial.task)
+    fit_to_task(data, objective)
     model = build(trial.model)
-    check_together(model, build(trial.task), trial.data.seq_len)
+    check_together(model, objective, trial.data.seq_len)
     optimizer = build(trial.optim)(model)
     build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
     callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=job.stop)
     trainer = build(trial.trainer)(run_dir=job.folder, loggers=[], callbacks=callbacks)
-    build_data(trial).plan(trial.trainer.max_steps, trial.trainer.accumulate, 0, trainer.world_size)
+    data.plan(trial.trainer.max_steps, trial.trainer.accumulate, 0, trainer.world_size)
     processes.check_several(trainer, optimizer, bool(job.sweep))
 
 
@@ -47,8 +53,55 @@ def check_together(model: nn.Module, objective: Any, seq_len: int) -> None:
             f"the position table has {limit} places (model.max_len), but a row of the data has "
             f"data.seq_len={seq_len}: leave model.max_len out, or choose model/position=rope, sinusoidal or none"
         )
-    if objective.needs_causal and model.sees_future:
+    objective.check(model)
+
+
+TASK_OF = {
+    "text": "causal_lm or masked_lm",
+    "seq2seq": "seq2seq",
+    "pointer": "pointer",
+    "classify": "classify",
+    "tag": "tag",
+}
+
+
+def fit_to_task(data: BaseData, objective: Any) -> None:
+    """Refuse data that is made for another task, and let text be seen as the task wants it.
+
+    Args:
+        data: prepared or not.
+        objective: of the run.
+
+    Raises:
+        ConfigError: what the data gives is not what the objective takes.
+    """
+    if objective.takes != data.gives and not (objective.takes == "hidden_text" and data.gives == "text"):
         raise ConfigError(
-            "the task predicts the next token, but the model's mask shows it: "
-            "use model/mask=causal or model/mask=sliding_window"
+            f"the data ({data.name}) is made for task={TASK_OF[data.gives]}, not for "
+            f"{type(objective).__name__}: choose another task, or other data"
         )
+    if objective.takes == "hidden_text":
+        data.look_through(hide_tokens(data.tokenizer, objective))
+
+
+def hide_tokens(tokenizer: BaseTokenizer, objective: Any) -> View:
+    """What makes ids and targets of a text, some of its tokens hidden.
+
+    Raises:
+        ConfigError: the tokenizer has no id for a hidden token.
+    """
+    from minitf.data.masking import MaskTokens
+
+    if tokenizer.mask_id is None:
+        raise ConfigError(
+            "the task hides tokens, but the tokenizer has no id for a hidden one: add data.tokenizer.special=[bos,mask]"
+        )
+    mask = MaskTokens(**objective.corruption)
+    return lambda ids, real, rng: mask(
+        ids,
+        real,
+        rng,
+        mask_id=tokenizer.mask_id,
+        special_ids=tokenizer.special_ids,
+        vocab_size=tokenizer.vocab_size,
+    )

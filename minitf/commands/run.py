@@ -9,6 +9,7 @@ from omegaconf import OmegaConf
 
 from minitf.command_line import Job
 from minitf.commands import summary
+from minitf.commands.rehearse import fit_to_task
 from minitf.commands.start import Start, check_same_data, difference_of_machine
 from minitf.config import build, build_data, set_data_facts
 from minitf.hints import show_path
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     import lightning as L
     from torch import nn
 
-    from minitf.data.module import DataModule
+    from minitf.data.base import BaseData
     from minitf.training.saving import RunCheckpoint
     from minitf.training.task import Task
 
@@ -103,7 +104,7 @@ class Run:
         self._begin()
         self._write_down(config, data)
         # read before training: the user's own files may change meanwhile
-        data.baseline()
+        data.baselines()
         prompt = summary.opening(data)
         n_params = sum(p.numel() for p in task.model.parameters())
         origin = f", from step {self.step:,} on" if self.step else ""
@@ -118,7 +119,7 @@ class Run:
         sample = summary.sample_text(self._whole_model(task), data, config["seed"])
         return summary.describe(metrics, sample, prompt, self.job.folder)
 
-    def assemble(self) -> tuple[dict[str, Any], DataModule, Task]:
+    def assemble(self) -> tuple[dict[str, Any], BaseData, Task]:
         """Resolved config, data, model with its task; the trainer, too, is made."""
         from lightning.fabric.utilities.seed import seed_everything
 
@@ -132,20 +133,21 @@ class Run:
         with first_here():
             data = build_data(cfg).prepare()
         check_same_data(self.start, data, folder)
-        set_data_facts(cfg, vocab_size=data.vocab_size)
-        model = build(cfg.model)
+        set_data_facts(cfg, **data.facts)
+        model, objective = build(cfg.model), build(cfg.task)
+        fit_to_task(data, objective)
         if self.start.checkpoint:
             # here, for its message: Lightning loads it again, with everything else
             load_weights(model, model_weights(read_checkpoint(self.start.checkpoint)))
         config = OmegaConf.to_container(cfg, resolve=True)
         task = Task(
             model,
-            build(cfg.task),
+            objective,
             build(cfg.optim),
             build(cfg.schedule),
             seed=cfg.seed,
             log_every=cfg.trainer.log_every,
-            val_bytes=data.val_bytes,
+            val_bytes=data.val_bytes if objective.takes == "text" else None,
         )
         loggers = build(cfg.logger)(run_dir=folder, config=config)
         callbacks = build(cfg.callbacks)(run_dir=folder, config=config, stop=self.stop)
@@ -154,7 +156,7 @@ class Run:
         data.plan(cfg.trainer.max_steps, cfg.trainer.accumulate, self.trainer.global_rank, self.trainer.world_size)
         return config, data, task
 
-    def _write_down(self, config: dict[str, Any], data: DataModule) -> None:
+    def _write_down(self, config: dict[str, Any], data: BaseData) -> None:
         """What a run is: its tokenizer, its record, and last its config, which says that it has been begun."""
         from minitf.files import atomic_file, write_json
         from minitf.training.metrics import MetricsCsv
@@ -165,7 +167,7 @@ class Run:
         folder, earlier = self.job.folder, self.start.record
         now = summary.record(data, self.trainer, self.job)
         if earlier is None:
-            data.tokenizer.save(folder)
+            data.save(folder)
             record = now
         else:
             for line in difference_of_machine(earlier, now):
@@ -178,7 +180,7 @@ class Run:
         with atomic_file(folder / "config.yaml") as file:
             file.write(OmegaConf.to_yaml(OmegaConf.create(config)).encode("utf-8"))
 
-    def fit(self, task: Task, data: DataModule) -> None:
+    def fit(self, task: Task, data: BaseData) -> None:
         """Train from where the run stands; a signal waits for the end of the step."""
         with self.stop.deferred():
             if self.trainer.world_size > 1:

@@ -22,7 +22,7 @@ from minitf.training.launched import from_lightning
 
 if TYPE_CHECKING:
     from minitf.command_line import Job
-    from minitf.data.module import DataModule
+    from minitf.data.base import BaseData
 
 # what may differ between the parts of one run: how long it is, and what is told about it
 CHANGEABLE = ("trainer.max_steps", "trainer.log_every", "callbacks.every_seconds", "logger", "allow")
@@ -135,27 +135,21 @@ def is_finished(start: Start, folder: Path) -> bool:
     return finished and start.step >= start.cfg.trainer.max_steps
 
 
-def check_same_data(start: Start, data: DataModule, folder: Path) -> None:
+def check_same_data(start: Start, data: BaseData, folder: Path) -> None:
     """Refuse to go on with other data than the run began with.
 
     Raises:
-        DataError: the text, or the tokenizer that was made from it, is another one.
+        DataError: the data, or the tokenizer that was made from it, is another one.
     """
-    from minitf.data.tokenizer import load_tokenizer
-
     if start.record is None:
         return
     before = start.record["data"]
     if before["sha256"] != data.record["sha256"]:
         raise DataError(
-            f"the text of {data.source.name} is not the one that this run began with "
+            f"the data of {data.name} is not the one that this run began with "
             f"(sha256 {before['sha256']}, now {data.record['sha256']}): bring it back, or start a new run"
         )
-    if load_tokenizer(folder).content() != data.tokenizer.content():
-        raise DataError(
-            "the tokenizer made from the text is not the one in the run folder, although the text is the same: "
-            "install the version of `tokenizers` that the run began with, or start a new run"
-        )
+    data.check_saved(folder)
 
 
 def difference_of_machine(record: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from torch import nn
 
     from minitf.command_line import Job
-    from minitf.data.module import DataModule
+    from minitf.data.base import BaseData
     from minitf.training.saving import RunCheckpoint
     from minitf.training.task import Task
 
 SAMPLE_CHARACTERS = 200
 
 
-def record(data: DataModule, trainer: L.Trainer, job: Job) -> dict[str, Any]:
+def record(data: BaseData, trainer: L.Trainer, job: Job) -> dict[str, Any]:
     """What record.json holds from the start of a run: what was typed, the data, the versions and the machine."""
     import lightning
     import torch
@@ -41,7 +41,7 @@ def record(data: DataModule, trainer: L.Trainer, job: Job) -> dict[str, Any]:
     }
 
 
-def collect(config: dict[str, Any], data: DataModule, task: Task, n_steps: int, saved: RunCheckpoint) -> dict[str, Any]:
+def collect(config: dict[str, Any], data: BaseData, task: Task, n_steps: int, saved: RunCheckpoint) -> dict[str, Any]:
     """Everything that metrics.json holds.
 
     Args:
@@ -63,19 +63,21 @@ def collect(config: dict[str, Any], data: DataModule, task: Task, n_steps: int, 
         "steps": n_steps,
         "final": metrics,
         "best": {"step": saved.best_step, "val/loss": saved.best_value},
-        "baseline": {"witten_bell_byte_5gram_bits_per_byte": data.baseline()},
+        "baseline": data.baselines(),
         "train_seconds": round(saved.seconds, 1),
         "train_tokens_per_s": round(task.throughput.overall()),
     }
 
 
-def sample_text(model: nn.Module, data: DataModule, seed: int) -> str:
-    """The first characters that the model writes from the start of a document."""
+def sample_text(model: nn.Module, data: BaseData, seed: int) -> str | None:
+    """The first characters that the model writes from the start of a document; None if it writes no text."""
     from minitf.cache import Dynamic
-    from minitf.commands.generate import stream
+    from minitf.commands.generate import stream, writes_text
     from minitf.generation.sampling import Sample
 
     text = ""
+    if not writes_text(model, getattr(data, "tokenizer", None)):
+        return None
     pieces = stream(
         model,
         data.tokenizer,
@@ -93,34 +95,55 @@ def sample_text(model: nn.Module, data: DataModule, seed: int) -> str:
     return text[:SAMPLE_CHARACTERS]
 
 
-def describe(metrics: dict[str, Any], sample: str, prompt: str, folder: Path) -> str:
-    """The lines that end a training run: how it went, a sample, and what to type next with a fitting prompt."""
+def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: Path) -> str:
+    """The lines that end a training run: how it went, a sample of text, and what to type next with a fitting prompt.
+
+    Args:
+        metrics: what `collect` gave.
+        sample: text that the model wrote; None where it writes none.
+        prompt: a beginning that the tokenizer knows.
+        folder: of the run.
+    """
     final, best = metrics["final"], metrics["best"]
-    bits, ngram = final["val/bits_per_byte"], metrics["baseline"]["witten_bell_byte_5gram_bits_per_byte"]
-    side = "better" if bits < ngram else "NOT better"
+    unit = "answer" if sample is None else "token"
+    lines = [f"validation loss   {final['val/loss']:.4f} nats per {unit}{_bits(final)} (whole split)"]
+    if "val/accuracy" in final:
+        lines.append(f"accuracy          {final['val/accuracy']:.4f} of the answers (whole split)")
+    lines.append(f"best              {best['val/loss']:.4f} nats per {unit} at step {best['step']}")
+    ngram = metrics["baseline"].get("witten_bell_byte_5gram_bits_per_byte")
+    if ngram is not None and "val/bits_per_byte" in final:
+        side = "better" if final["val/bits_per_byte"] < ngram else "NOT better"
+        lines.append(f"byte 5-gram       {ngram:.4f} bits per byte on the same split: the model is {side}")
+    lines += [
+        f"parameters        {metrics['n_params']:,}",
+        f"speed             {metrics['train_tokens_per_s']:,} tokens/s, {metrics['train_seconds']:.0f} s in all",
+        f"run folder        {show_path(folder)}",
+    ]
+    return "\n".join(["", *lines, *([] if sample is None else _written(sample, prompt, folder))])
+
+
+def _bits(final: dict[str, float]) -> str:
+    return f" = {final['val/bits_per_byte']:.4f} bits per byte" if "val/bits_per_byte" in final else ""
+
+
+def _written(sample: str, prompt: str, folder: Path) -> list[str]:
+    """A sample of text, and the commands that write more."""
     run = shlex.quote(show_path(folder))
-    return "\n".join(
-        [
-            "",
-            f"validation loss   {final['val/loss']:.4f} nats per token = {bits:.4f} bits per byte (whole split)",
-            f"best              {best['val/loss']:.4f} nats per token at step {best['step']}",
-            f"byte 5-gram       {ngram:.4f} bits per byte on the same split: the model is {side}",
-            f"parameters        {metrics['n_params']:,}",
-            f"speed             {metrics['train_tokens_per_s']:,} tokens/s, {metrics['train_seconds']:.0f} s in all",
-            f"run folder        {show_path(folder)}",
-            "",
-            f"a sample of {SAMPLE_CHARACTERS} characters:",
-            *(f"  | {line}" for line in sample.split("\n")),
-            "",
-            "next:",
-            f"  {command('generate')} run={run} prompt={shlex.quote(prompt)}",
-            f"  {command('generate')} run={run} prompt={shlex.quote(prompt)} sampler.temperature=0",
-        ]
-    )
+    return [
+        "",
+        f"a sample of {SAMPLE_CHARACTERS} characters:",
+        *(f"  | {line}" for line in sample.split("\n")),
+        "",
+        "next:",
+        f"  {command('generate')} run={run} prompt={shlex.quote(prompt)}",
+        f"  {command('generate')} run={run} prompt={shlex.quote(prompt)} sampler.temperature=0",
+    ]
 
 
-def opening(data: DataModule) -> str:
+def opening(data: BaseData) -> str:
     """A prompt that the model's tokenizer knows: how a definition begins, or the first word of the training text."""
-    if data.source.name == "python_stdlib":
+    if data.gives != "text":
+        return ""
+    if data.name == "python_stdlib":
         return "def "
     return " ".join(data.train_texts[0].split()[:1])[:20]

@@ -17,6 +17,7 @@ from minitf.errors import ConfigError, DataError
 from minitf.files import user_path
 from minitf.hints import show_path, sweep_command
 from minitf.memory import ran_out
+from minitf.suited import suited
 from minitf.training.stop import Interrupted
 from minitf.typed import check_typed
 
@@ -27,14 +28,20 @@ def main() -> None:
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     typed = list(sys.argv)
     raw = take_raw(("resume",))
-    added: list[str] = []
+    added: list[str] = []  # by minitf: where a run that goes on lies
+    more: list[str] = []  # by minitf: what goes with the choices
     with friendly_errors("train"):
         check_typed(sys.argv[1:])
         if "resume" in raw:
             added = resume_arguments(raw["resume"])
+        else:
+            more = suited(sys.argv[1:])
+            sys.argv += more
 
     def work(cfg: DictConfig, job: Job) -> None:
         sys.argv[:] = typed  # Lightning starts other processes of the run with the same arguments
+        if more:
+            print(f"with it goes {' '.join(more)}; configs/suited.yaml says so")
         if "resume" in raw:
             own = [override for override in job.overrides if override not in added]
             job = replace(job, folder=user_path(raw["resume"]).absolute(), overrides=own)

@@ -5,20 +5,18 @@ import time
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-import lightning as L
 import numpy as np
 import tokenizers
 
 from minitf.data import ngram, store
+from minitf.data.base import BaseData
 from minitf.data.text import Documents
-from minitf.data.tokenizer import BaseTokenizer, id_dtype
-from minitf.data.windows import TrainStream, TrainWindows, ValBatches, rows_per_part
-from minitf.errors import ConfigError, DataError
-from minitf.memory import total_memory
+from minitf.data.tokenizer import BaseTokenizer, id_dtype, load_tokenizer
+from minitf.data.windows import TrainWindows, ValBatches, View, rows_per_part
+from minitf.errors import DataError
 
-BYTES_PER_TOKEN = 64  # at the very least: ids, targets, and a few numbers of the smallest model
 PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
 
 
@@ -31,8 +29,8 @@ class Source(Protocol):
         """Read and split the text. Raises DataError."""
 
 
-class DataModule(L.LightningDataModule):
-    """Text of one source as batches for next-token prediction.
+class DataModule(BaseData):
+    """Text of one source as batches for next-token prediction, or for another view of it (`look_through`).
 
     The documents of a split are laid out as bos + ids, one after the other. A row may cover several documents.
 
@@ -43,24 +41,18 @@ class DataModule(L.LightningDataModule):
         batch_size: rows per optimizer step, B.
         seed: an integer >= 0; order of the training windows.
 
-    Raises ConfigError for sizes below 1. The constructor reads nothing; `prepare` does the work.
+    Raises ConfigError for sizes below 1.
     """
 
+    gives = "text"
+
     def __init__(self, source: Source, tokenizer: BaseTokenizer, seq_len: int, batch_size: int, seed: int) -> None:
-        super().__init__()
-        for name, value, least in [("seq_len", seq_len, 1), ("batch_size", batch_size, 1), ("seed", seed, 0)]:
-            if not isinstance(value, int) or value < least:
-                raise ConfigError(f"data.{name} ({value!r}) must be a whole number of at least {least}")
+        super().__init__(seq_len, batch_size, seed)
         self.source = source
+        self.name = source.name
         self.tokenizer = tokenizer
-        self.seq_len = seq_len
-        self.batch_size = batch_size
-        self.seed = seed
-        self.record: dict[str, Any] = {}
-        self.n_steps: int | None = None
-        self.n_micro = 1
-        self.rank = 0
-        self.world_size = 1
+        self._view: View | None = None
+        self._train: TrainWindows | None = None
         self._entry: Path | None = None
 
     def prepare(self, progress: Callable[[str], object] = print) -> "DataModule":
@@ -88,8 +80,7 @@ class DataModule(L.LightningDataModule):
                 raise self._too_short(part, len(ids))
         self.tokenizer = prepared.tokenizer
         self.val_bytes = sum(len(text.encode("utf-8")) for text in documents.val)
-        self._train = TrainWindows(prepared.train, self.seq_len, self.batch_size, self.seed)
-        self._val_ids = prepared.val
+        self._train_ids, self._val_ids, self._train = prepared.train, prepared.val, None
         self.record = {
             **documents.record,
             "sha256": content,
@@ -109,13 +100,31 @@ class DataModule(L.LightningDataModule):
 
     @property
     def vocab_size(self) -> int:
-        """Number of token ids, bos counted."""
+        """Number of token ids, the special ones counted."""
         return self.tokenizer.vocab_size
+
+    @property
+    def facts(self) -> dict[str, int | None]:
+        return {"vocab_size": self.vocab_size, "src_vocab_size": None, "n_classes": None}
+
+    def look_through(self, view: View) -> None:
+        """Let `view` make ids and targets of the text, instead of asking for the next token."""
+        self._view = view
+
+    def save(self, folder: Path) -> None:
+        self.tokenizer.save(folder)
+
+    def check_saved(self, folder: Path) -> None:
+        if load_tokenizer(folder).content() != self.tokenizer.content():
+            raise DataError(
+                "the tokenizer made from the text is not the one in the run folder, although the text is the same: "
+                "install the version of `tokenizers` that the run began with, or start a new run"
+            )
 
     @property
     def n_train_tokens(self) -> int:
         """Tokens of the training split, one bos per document counted."""
-        return len(self._train.tokens)
+        return len(self._train_ids)
 
     @property
     def n_val_tokens(self) -> int:
@@ -139,53 +148,18 @@ class DataModule(L.LightningDataModule):
             raise DataError(f"the text of {self.source.name} has changed since it was prepared: start again")
         return documents
 
-    def train_batch(self, step: int, micro: int = 0, n_micro: int = 1) -> dict:
-        """Part `micro` of `n_micro` of the batch of step `step`: a pure function of the seed and the numbers given.
-
-        Returns {"ids", "targets": (B/n_micro, T) int64, "n_scored": scored tokens of the whole step}.
-        Raises ConfigError if batch_size is no multiple of n_micro.
-        """
-        return self._train.batch(step, micro, n_micro)
-
-    def train_stream(self, n_steps: int, start_step: int = 0) -> TrainStream:
-        """Batches of the steps from `start_step` up to, not including, `n_steps`, in order, as planned."""
-        return TrainStream(self._train, n_steps, start_step, self.n_micro, self.rank, self.world_size)
+    def steps(self) -> TrainWindows:
+        if self._train is None:
+            self._train = TrainWindows(self._train_ids, self.seq_len, self.batch_size, self.seed, self._view)
+        return self._train
 
     def val_batches(self) -> ValBatches:
         """This process's share of the whole validation split, as many rows at once as a training micro-batch has."""
         rows = rows_per_part(self.batch_size, self.n_micro, self.world_size)
-        return ValBatches(self._val_ids, self.seq_len, rows, self.rank, self.world_size)
+        return ValBatches(self._val_ids, self.seq_len, rows, self.rank, self.world_size, self._view)
 
-    def plan(self, n_steps: int, n_micro: int = 1, rank: int = 0, world_size: int = 1) -> None:
-        """Say how long the run is (optimizer steps) and in how many parts each batch is given, for the loaders below.
-
-        Args:
-            n_steps: optimizer steps.
-            n_micro: parts per step and process.
-            rank, world_size: number of this process, and how many there are.
-
-        Raises ConfigError if batch_size is no multiple of n_micro * world_size.
-        """
-        n_tokens = rows_per_part(self.batch_size, n_micro, world_size) * self.seq_len
-        if n_tokens * BYTES_PER_TOKEN > total_memory():
-            raise ConfigError(
-                f"data.batch_size ({self.batch_size}) x data.seq_len ({self.seq_len}) is more than the memory here "
-                "holds: choose a smaller one, or let trainer.accumulate divide it"
-            )
-        self.n_steps = n_steps
-        self.n_micro = n_micro
-        self.rank = rank
-        self.world_size = world_size
-
-    def train_dataloader(self) -> TrainStream:
-        """Lightning's entry: the planned run, from the step at which the trainer stands."""
-        if self.n_steps is None:
-            raise ConfigError("the length of the run is not known: call data.plan(n_steps, n_micro) before training")
-        return self.train_stream(self.n_steps, self.trainer.global_step if self.trainer else 0)
-
-    def val_dataloader(self) -> ValBatches:
-        """Lightning's entry: the same as `val_batches`."""
-        return self.val_batches()
+    def baselines(self) -> dict[str, float]:
+        return {"witten_bell_byte_5gram_bits_per_byte": self.baseline()}
 
     def baseline(self) -> float:
         """Bits per byte of an interpolated Witten-Bell byte 5-gram, trained and measured on the same splits; cached."""

@@ -8,7 +8,7 @@ no text can contain it.
 import codecs
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -26,19 +26,42 @@ MAX_BPE = 1_000_000  # ids; memory for more is asked for before any text is read
 class BaseTokenizer(ABC):
     """What every tokenizer has: the special ids, decoding through bytes, and a plain file.
 
-    pad_id, sep_id and mask_id are None because text streams need none of them; eos_id is bos_id, as in GPT-2.
+    The special ids are the last ones of the vocabulary, bos the very last. eos_id is bos_id, as in GPT-2; pad_id and
+    sep_id are None because text streams need neither.
+
+    Args:
+        special: names of the special ids: "bos", and "mask" where a task hides tokens.
+
+    Raises ConfigError for other names.
     """
 
     vocab_size: int
-    _bytes: list[bytes]  # of each id; b"" for bos
+    _bytes: list[bytes]  # of each id; b"" for a special one
     pad_id: int | None = None
     sep_id: int | None = None
-    mask_id: int | None = None
+
+    def __init__(self, special: Sequence[str] = ("bos",)) -> None:
+        if sorted(special) not in (["bos"], ["bos", "mask"]):
+            raise ConfigError(f"data.tokenizer.special ({list(special)}) must be [bos] or [bos,mask]")
+        self.n_special = len(special)
 
     @property
     def bos_id(self) -> int:
         """The id that starts every document: the last one of the vocabulary."""
         return self.vocab_size - 1
+
+    @property
+    def mask_id(self) -> int | None:
+        """The id that stands for a hidden token: the one before bos; None where there is none."""
+        return self.vocab_size - 2 if self.n_special > 1 else None
+
+    @property
+    def special_ids(self) -> list[int]:
+        """Every special id."""
+        return list(range(self.vocab_size - self.n_special, self.vocab_size))
+
+    def _settings(self, **own: object) -> dict:
+        return own if self.n_special == 1 else {**own, "special": ["bos", "mask"]}
 
     @property
     def eos_id(self) -> int:
@@ -97,15 +120,16 @@ class BaseTokenizer(ABC):
 
 
 class CharTokenizer(BaseTokenizer):
-    """One id per character (Unicode code point) of the training text, in code point order, and bos."""
+    """One id per character (Unicode code point) of the training text, in code point order, and the special ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, special: Sequence[str] = ("bos",)) -> None:
+        super().__init__(special)
         self._code_points = np.zeros(0, dtype=np.uint32)
-        self.vocab_size = 1
+        self.vocab_size = self.n_special
 
     @property
     def settings(self) -> dict:
-        return {"type": "char"}
+        return self._settings(type="char")
 
     def train(self, texts: Iterable[str]) -> "CharTokenizer":
         characters: set[str] = set()
@@ -115,8 +139,8 @@ class CharTokenizer(BaseTokenizer):
 
     def _set(self, characters: str) -> "CharTokenizer":
         self._code_points = _code_points(characters)
-        self._bytes = [character.encode("utf-8") for character in characters] + [b""]
-        self.vocab_size = len(characters) + 1
+        self._bytes = [character.encode("utf-8") for character in characters] + [b""] * self.n_special
+        self.vocab_size = len(characters) + self.n_special
         return self
 
     def encode_batch(
@@ -151,30 +175,36 @@ class BPETokenizer(BaseTokenizer):
     """Byte-level byte pair encoding (Sennrich et al. 2016, Radford et al. 2019), trained with `tokenizers`.
 
     Args:
-        vocab_size: ids in all: 256 bytes, the merges, and bos. A text too small for that many merges gives fewer.
+        vocab_size: ids in all: 256 bytes, the merges, and the special ids. A text too small for that many merges gives
+            fewer.
+        special: names of the special ids.
 
-    Raises ConfigError below 257 and above MAX_BPE.
+    Raises ConfigError below 256 and the special ids, and above MAX_BPE.
     """
 
-    def __init__(self, vocab_size: int = 2048) -> None:
-        if not isinstance(vocab_size, int) or not 257 <= vocab_size <= MAX_BPE:
+    def __init__(self, vocab_size: int = 2048, special: Sequence[str] = ("bos",)) -> None:
+        super().__init__(special)
+        least = 256 + self.n_special
+        if not isinstance(vocab_size, int) or not least <= vocab_size <= MAX_BPE:
+            specials = "bos" if self.n_special == 1 else "bos, mask"
             raise ConfigError(
-                f"data.tokenizer.vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number from 257 (256 "
-                f"bytes and bos) to {MAX_BPE}. 2048 suits small models; data/tokenizer=char counts for itself."
+                f"data.tokenizer.vocab_size ({vocab_size!r}) of byte-level BPE must be a whole number from {least} "
+                f"(256 bytes and {specials}) to {MAX_BPE}. 2048 suits small models; data/tokenizer=char counts for "
+                "itself."
             )
         self._wanted = vocab_size
         self.vocab_size = vocab_size
 
     @property
     def settings(self) -> dict:
-        return {"type": "bpe", "vocab_size": self._wanted}
+        return self._settings(type="bpe", vocab_size=self._wanted)
 
     def train(self, texts: Iterable[str]) -> "BPETokenizer":
         core = HFTokenizer(models.BPE())
         # A prefix space would make decode(encode(x)) differ from x; special tokens would give bos a text form.
         core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         trainer = trainers.BpeTrainer(
-            vocab_size=self._wanted - 1,
+            vocab_size=self._wanted - self.n_special,
             initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
             show_progress=False,
         )
@@ -183,10 +213,11 @@ class BPETokenizer(BaseTokenizer):
 
     def _set(self, core: HFTokenizer) -> "BPETokenizer":
         self._core = core
-        self.vocab_size = core.get_vocab_size() + 1
+        n_content = core.get_vocab_size()
+        self.vocab_size = n_content + self.n_special
         byte_of = {character: byte for byte, character in enumerate(_byte_characters())}
-        ids = range(self.vocab_size - 1)
-        self._bytes = [bytes(byte_of[character] for character in core.id_to_token(i)) for i in ids] + [b""]
+        written = [bytes(byte_of[character] for character in core.id_to_token(i)) for i in range(n_content)]
+        self._bytes = written + [b""] * self.n_special
         return self
 
     def encode_batch(
@@ -238,11 +269,12 @@ def load_tokenizer(folder: str | Path) -> BaseTokenizer:
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
         settings = stored["settings"]
+        special = settings.get("special", ["bos"])
         if settings["type"] == "char":
-            return CharTokenizer()._set(stored["characters"])
+            return CharTokenizer(special)._set(stored["characters"])
         if settings["type"] == "bpe":
             core = HFTokenizer.from_str(json.dumps(stored["tokenizers"]))
-            return BPETokenizer(settings["vocab_size"])._set(core)
+            return BPETokenizer(settings["vocab_size"], special)._set(core)
         raise ValueError(f"unknown tokenizer type {settings['type']!r}")
     except Exception as error:  # `tokenizers` raises bare Exception for text it cannot read
         reason = f"{type(error).__name__}: {error}"

@@ -1,14 +1,25 @@
 """Token ids to batches: which window of the text stands in which row is pure arithmetic on (seed, step)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from minitf.errors import ConfigError
+from minitf.positions import from_real
 
 IGNORED = -100  # a target that is not scored
+# ids (rows, T), real (rows, T) and a generator -> what the model sees, and what is asked for
+View = Callable[[Tensor, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
+
+
+class Steps(Protocol):
+    """What gives the batch of any step."""
+
+    def batch(self, step: int, micro: int = 0, n_micro: int = 1) -> dict[str, Any]:
+        """Part `micro` of `n_micro` equal parts of the rows of a step, and "n_scored" of the whole step."""
 
 
 class TrainWindows:
@@ -22,10 +33,12 @@ class TrainWindows:
         seq_len: tokens per window, T.
         batch_size: rows per optimizer step, B.
         seed: any integer >= 0.
+        view: makes ids and targets of the ids; None: the target is the next token.
     """
 
-    def __init__(self, tokens: np.ndarray, seq_len: int, batch_size: int, seed: int) -> None:
+    def __init__(self, tokens: np.ndarray, seq_len: int, batch_size: int, seed: int, view: View | None = None) -> None:
         self.tokens = tokens
+        self.view = view
         self.seq_len = seq_len
         self.batch_size = batch_size
         self.seed = seed
@@ -41,14 +54,26 @@ class TrainWindows:
         whole step}. Raises ConfigError if batch_size is no multiple of n_micro.
         """
         rows = rows_per_part(self.batch_size, n_micro)
-        first = step * self.batch_size + micro * rows
-        epochs, places = np.divmod(np.arange(first, first + rows), self.n_windows)
-        starts = np.empty(rows, dtype=np.int64)
+        part = slice(micro * rows, (micro + 1) * rows)
+        if self.view is None:
+            ids, targets = _gather(self.tokens, self._rows(step, part), self.seq_len)
+            return {"ids": ids, "targets": targets, "n_scored": self.batch_size * self.seq_len}
+        # of the whole step, because what is scored in its other parts must be known
+        ids, _ = _gather(self.tokens, self._rows(step, slice(0, self.batch_size)), self.seq_len)
+        rng = np.random.default_rng([self.seed, step, _VIEW])
+        ids, targets = self.view(ids, torch.ones_like(ids, dtype=torch.bool), rng)
+        n_scored = int((targets != IGNORED).sum())
+        return {"ids": ids[part], "targets": targets[part], "n_scored": n_scored}
+
+    def _rows(self, step: int, part: slice) -> np.ndarray:
+        """First token of each window of a part of a step."""
+        numbers = np.arange(part.start, part.stop) + step * self.batch_size
+        epochs, places = np.divmod(numbers, self.n_windows)
+        starts = np.empty(len(numbers), dtype=np.int64)
         for epoch in np.unique(epochs):
             here = epochs == epoch
             starts[here] = self._starts(int(epoch))[places[here]]
-        ids, targets = _gather(self.tokens, starts, self.seq_len)
-        return {"ids": ids, "targets": targets, "n_scored": self.batch_size * self.seq_len}
+        return starts
 
     def _starts(self, epoch: int) -> np.ndarray:
         """First token of each window of an epoch, in the order of visits."""
@@ -68,7 +93,7 @@ class TrainStream:
     Its length counts the whole run, also when it starts later: Lightning adds the batches done before to those read.
 
     Args:
-        windows: where batches come from.
+        steps: where batches come from.
         n_steps: optimizer steps of the whole run.
         start_step: first step to give.
         n_micro: parts per step and process.
@@ -77,14 +102,14 @@ class TrainStream:
 
     def __init__(
         self,
-        windows: TrainWindows,
+        steps: Steps,
         n_steps: int,
         start_step: int,
         n_micro: int,
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        self.windows = windows
+        self.steps = steps
         self.n_steps = n_steps
         self.start_step = start_step
         self.n_micro = n_micro
@@ -98,7 +123,7 @@ class TrainStream:
         for step in range(self.start_step, self.n_steps):
             for micro in range(self.n_micro):
                 part = micro * self.world_size + self.rank
-                yield self.windows.batch(step, part, self.n_micro * self.world_size)
+                yield self.steps.batch(step, part, self.n_micro * self.world_size)
 
     def state_dict(self) -> dict:
         """Nothing: `start_step` says it all. Lightning asks for it to know that a run can go on from here."""
@@ -120,9 +145,19 @@ class ValBatches:
         seq_len: tokens per window, T.
         rows: windows per batch.
         rank, world_size: number of this process, and how many there are.
+        view: makes ids and targets of the ids of a window, the same ones each time; None: the target is the next token.
     """
 
-    def __init__(self, tokens: np.ndarray, seq_len: int, rows: int, rank: int = 0, world_size: int = 1) -> None:
+    def __init__(
+        self,
+        tokens: np.ndarray,
+        seq_len: int,
+        rows: int,
+        rank: int = 0,
+        world_size: int = 1,
+        view: View | None = None,
+    ) -> None:
+        self.view = view
         self.tokens = tokens
         self.seq_len = seq_len
         self.rows = rows
@@ -148,10 +183,22 @@ class ValBatches:
             n_real = len(self.tokens) - 1 - int(starts[-1])
             ids[-1, n_real:] = 0
             targets[-1, n_real:] = IGNORED
-        return {"ids": ids, "targets": targets}
+        if self.view is None:
+            return {"ids": ids, "targets": targets}
+        # one generator per window: what is asked for does not depend on how many windows a batch has
+        real = targets != IGNORED
+        pairs = [
+            self.view(ids[i : i + 1], real[i : i + 1], np.random.default_rng([_VIEW, first + i]))
+            for i in range(len(ids))
+        ]
+        ids, targets = (torch.cat(side) for side in zip(*pairs, strict=True))
+        return {"ids": ids, "targets": targets, **({} if real.all() else {"pos": from_real(real)})}
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return (self[index] for index in range(len(self)))
+
+
+_VIEW = 1  # keeps the draws of a view apart from those of the order of windows
 
 
 def rows_per_part(batch_size: int, n_micro: int, world_size: int = 1) -> int:

@@ -12,7 +12,7 @@ from minitf.blocks.position import Position
 from minitf.blocks.stack import Stack
 from minitf.cache import KVCache
 from minitf.models.embedding import Embedding
-from minitf.models.heads import LMHead
+from minitf.models.head.lm import LMHead
 
 
 class Decoder(Stack):
@@ -64,7 +64,8 @@ class Decoder(Stack):
             pattern=pattern,
         )
         self.embedding = embedding
-        self.head = LMHead(d_model, vocab_size, tied_to=self.embedding if tie_embeddings else None)
+        tied_to = self.embedding if tie_embeddings else None
+        self.head = LMHead(d_model=d_model, vocab_size=vocab_size, tied_to=tied_to)
         init(self)
 
     def hidden(self, ids: Tensor, pos: Tensor | None = None, caches: Sequence[KVCache] | None = None) -> Tensor:

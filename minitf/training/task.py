@@ -33,7 +33,8 @@ class Task(L.LightningModule):
 
     Args:
         model: any module that the objective understands.
-        objective: objective(model, batch) -> (loss, metrics); metrics hold "nll" (sum, nats) and "n_scored".
+        objective: objective(model, batch) -> (loss, metrics); its `sums` names the metrics that are summed up over
+            batches: "nll" (nats), "n_scored", and perhaps "n_correct".
         optimizer: factory optimizer(model).
         schedule: factory schedule(optimizer, n_steps); it moves once per optimizer step.
         seed: randomness of a step (dropout) is a function of this and of the step, of nothing before it.
@@ -119,7 +120,7 @@ class Task(L.LightningModule):
             self._micro_batches, self._step_sums, self._loss_sum = [], [], torch.zeros_like(loss)
         self._micro_batches.append((batch, seed))
         self._loss_sum = self._loss_sum + loss.detach()
-        self._step_sums.append(torch.stack([metrics["nll"], metrics["n_scored"]]))
+        self._step_sums.append(self._counted(metrics))
         if "n_scored" in batch:
             # Lightning takes the mean over the micro-batches and over the processes; this undoes both
             loss = loss * (metrics["n_scored"] * (n_micro * n_processes / batch["n_scored"]))
@@ -155,7 +156,7 @@ class Task(L.LightningModule):
         if not self._recording:
             return
         trainer = self.trainer
-        nll, n_scored = self._total(self._step_sums)
+        nll, n_scored, *_ = self._total(self._step_sums)
         self.recorded_step = trainer.global_step
         self.record(
             {
@@ -204,14 +205,16 @@ class Task(L.LightningModule):
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Add one batch to the sums of the split."""
         _, metrics = self.objective(self.model, batch)
-        self._val_sums.append(torch.stack([metrics["nll"], metrics["n_scored"]]))
+        self._val_sums.append(self._counted(metrics))
 
     def on_validation_epoch_end(self) -> None:
         """Record the loss over the whole split: sums over tokens, whatever the size of the batches."""
-        nll, n_scored = self._total(self._val_sums)
+        nll, n_scored, *n_correct = self._total(self._val_sums)
         if n_scored == 0:
             raise DataError("the validation split holds no scored token; use more data or a larger val_fraction")
         metrics = {"val/loss": nll / n_scored}
+        if n_correct:
+            metrics["val/accuracy"] = n_correct[0] / n_scored
         if self.val_bytes:
             metrics["val/bits_per_byte"] = nll / math.log(2) / self.val_bytes
         self.record(metrics)
@@ -241,10 +244,15 @@ class Task(L.LightningModule):
                 "Lower optim.lr, or lengthen schedule.warmup_steps"
             )
 
+    def _counted(self, metrics: dict[str, Tensor]) -> Tensor:
+        """What is summed up over batches: nll, n_scored, and n_correct where the objective counts it."""
+        return torch.stack([metrics[name] for name in self.plain_objective.sums])
+
     def _total(self, sums: list[Tensor]) -> list[float]:
-        """Add up pairs (nll, n_scored) in float64 over batches and processes."""
+        """Add up what `_counted` gave in float64 over batches and processes."""
         # also without a batch of its own: the other processes wait for this one
-        total = torch.stack(sums).cpu().double().sum(0) if sums else torch.zeros(2, dtype=torch.float64)
+        nothing = torch.zeros(len(self.plain_objective.sums), dtype=torch.float64)
+        total = torch.stack(sums).cpu().double().sum(0) if sums else nothing
         if self.trainer.world_size > 1:
             total = self.trainer.strategy.reduce(total.to(self.device), reduce_op="sum")
         return total.tolist()
@@ -262,7 +270,8 @@ class _RecordStep(Callback):
         batch_idx: int,
     ) -> None:
         """Tell the task when the last micro-batch of a step is done."""
-        pl_module.throughput.add(batch["ids"].numel() * trainer.world_size)
+        n_tokens = sum(batch[name].numel() for name in ("src", "ids") if name in batch)
+        pl_module.throughput.add(n_tokens * trainer.world_size)
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             pl_module.end_step()
 

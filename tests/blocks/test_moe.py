@@ -12,7 +12,9 @@ from minitf.errors import ConfigError
 
 def moe(expert="gelu", **values):
     torch.manual_seed(0)
-    node = compose("model/gpt_tiny", [*parts.SIZES, "model/ffn=moe", f"model/ffn/expert={expert}"]).model.ffn
+    node = compose(
+        "model/gpt_tiny", [*parts.sizes("gpt_tiny"), "model/ffn=moe", f"model/ffn/expert={expert}"]
+    ).model.ffn
     block = build(node)(d_model=6, **values)
     with torch.no_grad():
         for p in block.parameters():

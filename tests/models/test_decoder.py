@@ -38,7 +38,7 @@ def close(a, b, bound=1e-5):
 def test_parts_are_put_together_as_hydra_does():
     for preset in PRESETS:
         chosen = ["model/attention=mqa", "model/position=none", "model/norm=layer", "model.attention.dropout=0.25"]
-        assert parts.node(preset, *chosen) == parts.compose(f"model/{preset}", [*parts.SIZES, *chosen]).model
+        assert parts.node(preset, *chosen) == parts.compose(f"model/{preset}", [*parts.sizes(preset), *chosen]).model
 
 
 # --- what a preset promises ---

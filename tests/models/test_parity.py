@@ -1,9 +1,18 @@
-"""The presets are the published architectures: the same weights give the logits of transformers' GPT-2 and Llama."""
+"""The presets are the published architectures: the same weights give the logits of transformers' own models."""
 
 import parts
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from minitf.cache import Dynamic
 
@@ -18,13 +27,19 @@ def copy_into(target, **named):
             own[name].copy_(value)
 
 
+def shake(model):
+    """Move gains and biases off 1 and 0, so that none can be forgotten."""
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.dim() == 1:
+                p.add_(0.3 * torch.randn_like(p))
+
+
 def gpt2():
     torch.manual_seed(0)
     sizes = {"vocab_size": 65, "n_positions": 32, "n_embd": 16, "n_layer": 2, "n_head": 4}
     theirs = GPT2LMHeadModel(GPT2Config(**sizes, activation_function="gelu", initializer_range=0.3)).eval()
-    ours = parts.model(
-        "gpt_tiny", "model/position=learned", "model.attention.projection.bias=true", "model.ffn.bias=true"
-    )
+    shake(theirs)
     t, named = theirs.transformer, {}
     for i, block in enumerate(t.h):
         # GPT-2 keeps (in, out) and q, k, v side by side
@@ -39,39 +54,47 @@ def gpt2():
             named |= {f"layers.{i}.{name}.weight": weight, f"layers.{i}.{name}.bias": bias}
     named |= {"embedding.weight": t.wte.weight, "position.table.weight": t.wpe.weight}
     named |= {"final_norm.weight": t.ln_f.weight, "final_norm.bias": t.ln_f.bias}
+    ours = parts.model("gpt2_tiny")
+    copy_into(ours, **named)
+    return ours, theirs
+
+
+def like_llama(preset, model, config, *overrides, **special):
+    """Ours and theirs for what is built as Llama is."""
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 65, "hidden_size": 16, "intermediate_size": 48, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32}
+    common = {"tie_word_embeddings": True, "rms_norm_eps": 1e-5, "initializer_range": 0.3}
+    theirs = model(config(**sizes, **heads, **common, **special)).eval()
     shake(theirs)
+    ours = parts.model(preset, *overrides)
+    named = {"embedding.weight": theirs.model.embed_tokens.weight, "final_norm.weight": theirs.model.norm.weight}
+    for i, block in enumerate(theirs.model.layers):
+        layer = {f"attention.projection.w_{n}": getattr(block.self_attn, f"{n}_proj").weight for n in "qkvo"}
+        if hasattr(block.self_attn, "q_norm"):
+            layer |= {f"attention.{n}_norm": getattr(block.self_attn, f"{n}_norm").weight for n in "qk"}
+        layer |= {"ffn.w_gate": block.mlp.gate_proj.weight, "ffn.w_in": block.mlp.up_proj.weight}
+        layer |= {"ffn.w_out": block.mlp.down_proj.weight}
+        layer |= {"attention_norm": block.input_layernorm.weight, "ffn_norm": block.post_attention_layernorm.weight}
+        named |= {f"layers.{i}.{name}.weight": weight for name, weight in layer.items()}
     copy_into(ours, **named)
     return ours, theirs
 
 
 def llama():
-    torch.manual_seed(0)
-    sizes = {"vocab_size": 65, "hidden_size": 16, "intermediate_size": 48, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 32}
-    config = LlamaConfig(**sizes, **heads, tie_word_embeddings=True, rms_norm_eps=1e-5, initializer_range=0.3)
-    theirs = LlamaForCausalLM(config).eval()
-    ours = parts.model("llama_tiny")
-    named = {"embedding.weight": theirs.model.embed_tokens.weight, "final_norm.weight": theirs.model.norm.weight}
-    for i, block in enumerate(theirs.model.layers):
-        layer = {f"attention.projection.w_{n}": getattr(block.self_attn, f"{n}_proj").weight for n in "qkvo"}
-        layer |= {"ffn.w_gate": block.mlp.gate_proj.weight, "ffn.w_in": block.mlp.up_proj.weight}
-        layer |= {"ffn.w_out": block.mlp.down_proj.weight}
-        layer |= {"attention_norm": block.input_layernorm.weight, "ffn_norm": block.post_attention_layernorm.weight}
-        named |= {f"layers.{i}.{name}.weight": weight for name, weight in layer.items()}
-    shake(theirs)
-    copy_into(ours, **named)
-    return ours, theirs
+    return like_llama("llama_tiny", LlamaForCausalLM, LlamaConfig)
 
 
-def shake(model):
-    """Move gains and biases off 1 and 0, so that none can be forgotten."""
-    with torch.no_grad():
-        for p in model.parameters():
-            if p.dim() == 1:
-                p.add_(0.3 * torch.randn_like(p))
+def mistral():
+    return like_llama("mistral_tiny", MistralForCausalLM, MistralConfig, "model.mask.window=4", sliding_window=4)
 
 
-@pytest.fixture(scope="module", params=[gpt2, llama], ids=["gpt2", "llama"])
+def qwen3():
+    eps = ("model.attention.qk_norm.eps=1e-5", "model.attention.d_head=6")  # theirs has one eps for all norms
+    return like_llama("qwen3_tiny", Qwen3ForCausalLM, Qwen3Config, *eps, head_dim=6)
+
+
+@pytest.fixture(scope="module", params=[gpt2, llama, mistral, qwen3], ids=lambda f: f.__name__)
 def twins(request):
     return request.param()
 

@@ -10,7 +10,7 @@ from training_stubs import MUON, fit
 
 from minitf.config import build, compose, set_data_facts
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.optim import adamw
 from minitf.training.processes import rank
 from minitf.training.schedule import constant

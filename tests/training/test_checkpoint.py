@@ -16,7 +16,7 @@ from minitf.training.checkpoint import (
     model_weights,
     read_checkpoint,
 )
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.saving import RunCheckpoint
 
 

@@ -6,7 +6,7 @@ from torch import nn
 from training_stubs import TinyDecoder, V, tokens
 
 from minitf.errors import ConfigError
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 
 
 def batch_of(ids):

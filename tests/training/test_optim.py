@@ -9,7 +9,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from training_stubs import TinyDecoder, tokens
 
 from minitf.errors import ConfigError
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.optim import adamw, layer_matrices, muon
 
 

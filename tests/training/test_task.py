@@ -7,7 +7,7 @@ import torch
 from training_stubs import MUON, Batches, Fixed, T, TinyDecoder, fit, history, make_task, tokens, val_batches
 
 from minitf.training import schedule
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.task import derive_seed
 
 

@@ -7,7 +7,7 @@ from torch import nn
 
 from minitf.training import optim, schedule
 from minitf.training.metrics import MetricsCsv, read_metrics
-from minitf.training.objective import CausalLM
+from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.saving import RunCheckpoint
 from minitf.training.task import Task
 from minitf.training.trainer import make_trainer

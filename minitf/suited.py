@@ -1,0 +1,39 @@
+"""What goes with a choice: the task and data of a model, the data and head of a task, where the user does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from minitf.config import config_dir
+from minitf.errors import ConfigError
+
+
+def suited(typed: Sequence[str]) -> list[str]:
+    """Overrides that go with those that were typed, as configs/suited.yaml lists them.
+
+    What was typed wins: nothing is added for a group or key that the command line names.
+
+    Args:
+        typed: the command line.
+
+    Raises:
+        ConfigError: a sweep over options that go with different ones.
+    """
+    table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
+    said = {argument.partition("=")[0].lstrip("+~") for argument in typed}
+    added: list[str] = []
+    for group in ("model", "task"):
+        chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
+        options = [option.strip() for option in chosen[-1].split(",")] if chosen else []
+        wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
+        if any(other != wanted[0] for other in wanted):
+            needs = "; ".join(f"{o} with {' '.join(w) or 'the usual'}" for o, w in zip(options, wanted, strict=True))
+            raise ConfigError(f"{group}={','.join(options)} cannot be one sweep, they go with different data: {needs}")
+        added += wanted[0] if wanted else []
+    return added
+
+
+def _without(overrides: list[str], said: set[str]) -> list[str]:
+    return [override for override in overrides if override.partition("=")[0] not in said]

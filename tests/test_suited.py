@@ -1,0 +1,41 @@
+"""What goes with a model or a task, where the command line does not say."""
+
+import pytest
+import yaml
+
+from minitf.config import build_data, compose, config_dir
+from minitf.errors import ConfigError
+from minitf.suited import suited
+
+TABLE = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
+
+
+def test_a_model_brings_its_task_and_a_task_its_data():
+    assert suited(["model=gpt_tiny"]) == []
+    assert suited(["model=bert_tiny", "seed=1"]) == ["task=masked_lm", "data.tokenizer.special=[bos,mask]"]
+    assert suited(["task=classify", "model=bert_tiny"]) == ["data=majority", "model/head=classify"]
+    assert suited(["-m", "model=encdec_tiny", "seed=0,1"]) == ["task=seq2seq", "data=reverse"]
+
+
+def test_what_was_typed_wins():
+    assert suited(["model=encdec_tiny", "data=other"]) == ["task=seq2seq"]
+    assert suited(["model=bert_tiny", "task=tag", "model/head=mine", "data=histogram"]) == []
+    assert suited(["model=bert_tiny", "data.tokenizer.special=[bos]"]) == ["task=masked_lm"]
+
+
+def test_a_sweep_over_models_of_one_kind_only():
+    assert suited(["-m", "model=gpt_tiny,llama_tiny"]) == []
+    assert suited(["-m", "model=encdec_tiny,t5_tiny"]) == ["task=seq2seq", "data=reverse"]
+    assert suited(["-m", "model=gpt_tiny,bert_tiny", "task=masked_lm"]) == ["data.tokenizer.special=[bos,mask]"]
+    with pytest.raises(ConfigError, match="gpt_tiny with the usual; bert_tiny with task=masked_lm"):
+        suited(["-m", "model=gpt_tiny,bert_tiny"])
+
+
+@pytest.mark.parametrize("choice", sorted(TABLE))
+def test_every_line_composes(choice):
+    group, option = choice.split("=")
+    assert (config_dir() / group / f"{option}.yaml").is_file()
+    typed = (
+        [choice] if group == "model" else [choice, *(["model=bert_tiny"] if "model/head" in str(TABLE[choice]) else [])]
+    )
+    assert build_data(compose("train", [*typed, *suited(typed)])).gives
