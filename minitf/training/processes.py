@@ -21,6 +21,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import distributed
 from torch.optim import Optimizer
 
+from minitf.blocks.stack import Stack
 from minitf.errors import ConfigError, DataError
 from minitf.training.launched import from_torchrun, rank
 from minitf.training.optim import MuonAdamW
@@ -155,15 +156,18 @@ def shard(model: torch.nn.Module, mesh: Any) -> None:
     """Spread parameters, gradients and optimizer state over the processes (FSDP2): layer by layer, then the rest.
 
     Args:
-        model: a model with `layers` and `hidden`; changed in place.
+        model: any model, in whose stacks the layers lie; changed in place.
         mesh: the processes, one dimension.
     """
     from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 
-    for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
+    for stack in [module for module in model.modules() if isinstance(module, Stack)]:
+        for layer in stack.layers:
+            fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    register_fsdp_forward_method(model, "hidden")  # what objectives call instead of forward
+    for name in ("hidden", "encode"):  # what objectives call instead of forward
+        if hasattr(model, name):
+            register_fsdp_forward_method(model, name)
 
 
 def _shared() -> Any:
