@@ -17,9 +17,9 @@ from minitf.positions import from_real
 BIGBIRD = ["block=1", "n_window=1", "n_global=1", "n_random=1", "length=8"]
 # what makes an option's defaults show their effect on rows of a few tokens
 SMALL = {
-    "model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"],
+    "model/mask=sliding_window": ["model.mask.window=3"],
     "model/mask=window_sinks": ["model.mask.window=2", "model.mask.n_sink=2"],
-    "model/mask=block_local": ["model.mask.block=3"],
+    "model/mask=block_local": ["model.mask.block=2"],
     "model/mask=causal_block_local": ["model.mask.masks.block_local.block=3"],
     "model/mask=strided": ["model.mask.stride=3"],
     "model/mask=prefix_lm": ["model.mask.n_prefix=3"],

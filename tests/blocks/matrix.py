@@ -6,15 +6,18 @@ import functools
 import random
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache, cached_property
+from unittest import mock
 
 import parts
 import torch
 from cover import Cell, Space
 from refused import refused
 from torch import Tensor
+from torch.nn.attention.flex_attention import flex_attention
 
-from minitf.blocks.attend import dense
+from minitf.blocks.attend import band, dense, flex
 from minitf.blocks.mask import Mask
 from minitf.positions import packed
 from minitf.tap import Tap
@@ -29,10 +32,17 @@ GROUPS = {
     "position": "model/position",
     "mask": "model/mask",
 }
+# other values of a part that is there already: in the full product they would show nothing new
+ALIASES = {"mask": ["document"], "projection": ["free_bias"]}
 # what every cell of the full product names; the other axes are drawn
 FULL = ("score", "normalize", "projection", "position", "mask", "heads", "dtype")
 SIZES = {"d_model/H": {}, "d_head=6": {"d_head": 6}, "d_head=5": {"d_head": 5}, "d_value=6": {"d_value": 6}}
 FAST = parts.options("model/attention/fast")
+# what lets the ways for long rows work on short ones, and FlexAttention without its compiler
+LONG = (
+    (band, {"_ROWS": 2, "_ROWS_BACKWARD": 1, "_ALIGN": 4}),
+    (flex, {"MIN_LENGTH": 2, "MAX_SHARE": 1.0, "BLOCK": 128, "kernel": lambda: flex_attention}),
+)
 
 
 def head_counts() -> list[str]:
@@ -61,7 +71,8 @@ SPACE = Space(AXES, refused)
 def full(**fixed: object) -> Iterator[Cell]:
     """Every cell of the product of FULL with some choices given; what FULL does not name is drawn anew for each."""
     rng = random.Random(str(fixed))
-    for named in parts.product(**{axis: [fixed[axis]] if axis in fixed else AXES[axis] for axis in FULL}):
+    choices = {axis: [value for value in AXES[axis] if value not in ALIASES.get(axis, [])] for axis in FULL}
+    for named in parts.product(**{**choices, **{axis: [value] for axis, value in fixed.items()}}):
         cell = SPACE.complete(named, rng)
         if cell is not None:
             yield cell
@@ -77,9 +88,22 @@ def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
     chosen = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in ("score", "normalize", "projection", "qk_norm")}
     if cell["bias"] and "bias" in chosen["projection"].keywords:
         chosen["projection"] = functools.partial(chosen["projection"], bias=True)
-    fast = parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"])
+    fast = short(parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"]))
     how = {**chosen, **SIZES[cell["sizes"]], "dropout": cell["dropout"], "fast": fast}
     return parts.factory("model/attention", cell["heads"])(d_model=D_MODEL, mask=mask, **how)
+
+
+@cache
+def short(fast: Callable) -> Callable:
+    """A fast path that does its work on short rows too."""
+
+    def attend(*args: Tensor, **where: object) -> Tensor:
+        with ExitStack() as patches:
+            for module, values in LONG:
+                patches.enter_context(mock.patch.multiple(module, **values))
+            return fast(*args, **where)
+
+    return attend
 
 
 @cache

@@ -3,6 +3,7 @@
 import itertools
 import os
 import time
+from unittest import mock
 
 import parts
 import pytest
@@ -21,6 +22,7 @@ from laws import (
 from matrix import AXES, GROUPS, SPACE, Case, full
 from refused import refused
 
+from minitf.blocks.attend import band, flex
 from minitf.blocks.attend.sdpa import attend_sdpa
 from minitf.blocks.mask import Mask
 from minitf.blocks.normalize import hide
@@ -88,6 +90,21 @@ def test_the_full_product_is_full_but_for_refused_pairs():
     cells = {tuple((axis, cell[axis]) for axis in ("projection", "position", "heads")) for cell in full(**fixed)}
     every = itertools.product(*([(axis, v) for v in AXES[axis]] for axis in ("projection", "position", "heads")))
     assert cells == {cell for cell in every if not any(refused(*pair) for pair in itertools.combinations(cell, 2))}
+
+
+@pytest.mark.parametrize(
+    ("path", "module", "step", "mask"),
+    [
+        ("band", band, "_bias", "block_local"),
+        ("band", band, "_bias", "sliding_window"),
+        ("flex", flex, "block_mask", "bigbird"),
+    ],
+)
+def test_the_ways_for_long_rows_are_taken_here(path, module, step, mask):
+    case = Case({**BASE, "path": path, "mask": mask, "dtype": torch.float32})
+    taken = mock.patch.object(module, step, side_effect=RuntimeError("taken"))
+    with taken, torch.no_grad(), pytest.raises(RuntimeError, match="taken"):
+        case.read(case.x)
 
 
 BASE = {
