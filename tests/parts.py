@@ -95,19 +95,19 @@ def _option(choice: str) -> DictConfig:
 
 
 @cache
-def _preset(name: str) -> DictConfig:
-    return compose(f"model/{name}", sizes(name)).model
+def _composed(preset: str, *overrides: str) -> DictConfig:
+    return compose(f"model/{preset}", [*sizes(preset), *overrides]).model
 
 
 def node(preset: str = "gpt_tiny", *overrides: str) -> DictConfig:
-    """The config of a small model: what `compose` gives, but each option is read once."""
-    made = _preset(preset).copy()
-    typed = [override.split("=", 1) for override in overrides]
-    # options, outer groups first, then values, as Hydra does
-    for key, value in sorted(typed, key=lambda pair: ("/" not in pair[0], pair[0].count("/"))):
+    """The config of a small model: what `compose` gives, but each option is composed once, because that takes 0.1 s."""
+    made = _composed(preset).copy()
+    for override in sorted(overrides, key=lambda o: "/" not in o.split("=")[0]):  # options, then values, as Hydra does
+        key, value = override.split("=", 1)
         if "/" in key:
             path = key.replace("/", ".").removeprefix("model.")
-            OmegaConf.update(made, path, _option(f"{key}={value}").copy(), merge=False)
+            option = OmegaConf.select(_composed(preset, override, *SMALL.get(override, [])), path)
+            OmegaConf.update(made, path, option.copy(), merge=False)
         else:
             made.merge_with(OmegaConf.from_dotlist([f"{key.removeprefix('model.')}={value}"]))
     return made

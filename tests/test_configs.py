@@ -10,8 +10,9 @@ from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
-from minitf.config import build, check, compose, config_dir, config_groups, set_data_facts
+from minitf.config import build, check, compose, config_dir, config_groups, group_options, set_data_facts
 from minitf.errors import ConfigError
+from minitf.kinds import DATA_FACTS
 
 # what a part gets from whoever calls it, by the last group in its path
 GIVEN = {
@@ -23,7 +24,9 @@ GIVEN = {
     "fast": {"q", "k", "v", "scale", "mask", "q_pos", "k_pos", "plain", "bias", "dropout"},
     "position": {"d_model", "d_head", "n_heads", "max_len", "causal"},
     "ffn": {"d_model"},
+    "expert": {"d_model"},
     "norm": {"d_model"},
+    "head": {"d_model", "vocab_size", "n_classes", "tied_to"},
     "layer": {"d_model", "attention", "ffn", "norm", "dropout", "cross_attention", "position"},
     "optim": {"model"},
     "schedule": {"optimizer", "n_steps"},
@@ -31,9 +34,18 @@ GIVEN = {
     "logger": {"run_dir", "config"},
     "trainer": {"run_dir", "loggers", "callbacks"},
     "bench": {"folder"},
+    "demo": {"config"},
 }
-FACTS = {"data": {"vocab_size"}}
-TOP = {"cache": "generate", "bench": "benchmark"}
+FACTS = {"data": set(DATA_FACTS)}
+TOP = {"cache": "generate", "bench": "benchmark", "demo": "demo"}
+# options that bring a group which the default model has not
+NEEDS = {
+    "model/position/scaling": ["model/position=rope"],
+    "model/ffn/expert": ["model/ffn=moe"],
+    "model/head": ["model=bert_tiny"],
+    "model/head/pool": ["model=bert_tiny", "model/head=classify"],
+}
+SIZES = {"vocab_size": 31, "src_vocab_size": 31, "n_classes": 5}
 
 
 def options() -> list[tuple[str, str]]:
@@ -46,7 +58,11 @@ def options() -> list[tuple[str, str]]:
 
 def composed(group: str, option: str) -> DictConfig:
     name = TOP.get(group.split("/")[0], "train")
-    return compose(name, [f"+{group}={option}" if group == "experiment" else f"{group}={option}"])
+    return compose(name, chosen(group, option))
+
+
+def chosen(group: str, option: str) -> list[str]:
+    return [*NEEDS.get(group, []), f"+{group}={option}" if group == "experiment" else f"{group}={option}"]
 
 
 def nodes_with_target(node: object, path: tuple[str, ...] = ()):
@@ -70,7 +86,7 @@ def test_yaml_lists_exactly_the_constructors_arguments(group, option):
         target = getattr(importlib.import_module(module), name)
         own_module = getattr(target, "__module__", "")
         assert own_module.split(".")[0] in {"minitf", "torch", "lightning"}
-        place = path[-1] if path else ""
+        place = next((name for name in reversed(path) if name != "inner"), "")  # a part may hold another of its kind
         named = [
             p for p in inspect.signature(target).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
         ]
@@ -79,29 +95,49 @@ def test_yaml_lists_exactly_the_constructors_arguments(group, option):
         assert listed == wanted, f"{group}={option}: {'.'.join(path)} lists {listed}, the constructor takes {wanted}"
 
 
+def outputs(model: torch.nn.Module) -> torch.Tensor:
+    """What a model of any architecture makes of random tokens."""
+    if hasattr(model, "encode"):
+        return model(torch.randint(31, (2, 12)), None, torch.randint(31, (2, 16)))
+    return model(torch.randint(31, (2, 16)))
+
+
 MODEL_OPTIONS = [(g, o) for g, o in options() if g == "model" or g.startswith("model/")]
 
 
 @pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
 def test_every_model_option_runs_forward_and_backward(group, option):
-    cfg = compose("train", [f"{group}={option}", "data.seq_len=16"])
-    set_data_facts(cfg, vocab_size=31)
+    typed = [*chosen(group, option), "data.seq_len=16"]
+    cfg = compose("train", typed)
+    check(cfg, "train", typed)
+    set_data_facts(cfg, **SIZES)
     model = build(cfg.model)
-    logits = model(torch.randint(31, (2, 16)))
-    assert logits.shape == (2, 16, 31)
+    logits = outputs(model)
+    assert logits.shape in {(2, 16, 31), (2, 16, 5), (2, 5)}
     logits.float().logsumexp(-1).mean().backward()
     without = [name for name, p in model.named_parameters() if p.grad is None]
     assert not without, f"no gradient reaches {without}"
 
 
-def test_no_two_layers_share_a_parameter():
-    cfg = compose("train", ["data.seq_len=16"])
-    set_data_facts(cfg, vocab_size=31)
-    model = build(cfg.model)
+@pytest.mark.parametrize("preset", [option for group, option in MODEL_OPTIONS if group == "model"])
+def test_no_two_layers_share_a_parameter(preset):
+    cfg = compose("train", [f"model={preset}", "data.seq_len=16"])
+    set_data_facts(cfg, **SIZES)
     owners: dict[int, str] = {}
-    for name, p in model.named_parameters(remove_duplicate=False):
+    for name, p in build(cfg.model).named_parameters(remove_duplicate=False):
         first = owners.setdefault(id(p), name)
-        assert first == name or {first, name} == {"embedding.weight", "head.weight"}
+        tables = {"embedding.weight", "source_embedding.weight", "head.weight", "head.output.weight"}
+        assert first == name or {first, name} <= tables
+
+
+@pytest.mark.parametrize("preset", [option for group, option in MODEL_OPTIONS if group == "model"])
+def test_what_a_preset_says_about_a_part_fits_every_option_of_it(preset):
+    for key in OmegaConf.load(config_dir() / "model" / f"{preset}.yaml"):
+        if key != "defaults" and (config_dir() / "model" / key).is_dir():
+            for option in group_options(f"model/{key}"):
+                cfg = compose("train", [f"model={preset}", f"model/{key}={option}"])
+                set_data_facts(cfg, **SIZES)
+                build(cfg.model)
 
 
 @pytest.mark.parametrize(

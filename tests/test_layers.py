@@ -33,8 +33,9 @@ MAY_IMPORT = {
     "runs": BASE | {"config", "data", "training"},
     "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
+    "demo": CORE | {"blocks", "models", "config", "demo"},
     "commands": CORE
-    | {"bench", "blocks", "models", "generation", "data", "training"}
+    | {"bench", "demo", "blocks", "models", "generation", "data", "training"}
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }
@@ -103,7 +104,7 @@ def test_commands_import_nothing_heavy_at_module_level(path):
             assert name.split(".")[1] in light_parts, f"{path.name} imports {name} at module level"
 
 
-@pytest.mark.parametrize("command", ["train", "generate", "benchmark"])
+@pytest.mark.parametrize("command", ["train", "generate", "benchmark", "demo"])
 @pytest.mark.parametrize("flag", [["--help"], ["--cfg", "job"]])
 def test_help_and_config_answer_without_torch_within_a_second_of_cpu(command, flag, tmp_path):
     code = (

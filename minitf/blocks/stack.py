@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_positive, check_probability
+from minitf.blocks.layer import is_there
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
 from minitf.cache import KVCache
@@ -74,9 +75,10 @@ class Stack(nn.Module):
         self.sees_future = any(parts["mask"].sees_future for parts in chosen)
         sizes = {"d_model": d_model, "dropout": dropout, "max_len": max_len}
         self.layers = nn.ModuleList(_layer(parts, **sizes) for parts in chosen)
-        first = self.layers[0].attention
-        self.position = _position(position, first, d_model=d_model, max_len=max_len, mask=mask)
-        for one in self.layers:
+        # layers without attention need no position; where no layer has any, the first one says what it can take
+        reading = [one for one in self.layers if is_there(one.attention)] or [self.layers[0]]
+        self.position = _position(position, reading[0].attention, d_model, max_len, causal=not self.sees_future)
+        for one in reading:
             _check_position(one.position or self.position, one.attention)
         self.embedding_norm = nn.Identity() if embedding_norm is None else embedding_norm(d_model)
         self.final_norm = norm(d_model) if self.layers[-1].needs_final_norm else nn.Identity()
@@ -201,7 +203,7 @@ def _layer(parts: Mapping[str, Any], *, d_model: int, dropout: float, max_len: i
     cross = parts["cross_attention"]
     own = parts.get("position")
     if own is not None:
-        own = _position(own, attention, d_model=d_model, max_len=max_len, mask=parts["mask"])
+        own = _position(own, attention, d_model, max_len, causal=not parts["mask"].sees_future)
         if "embed" in own.uses:
             raise ConfigError(
                 f"position={type(own).__name__} is added to the embedding, before the first layer: a recipe can only "
@@ -219,15 +221,10 @@ def _layer(parts: Mapping[str, Any], *, d_model: int, dropout: float, max_len: i
 
 
 def _position(
-    make: Callable[..., Position], attention: nn.Module, *, d_model: int, max_len: int, mask: Mask
+    make: Callable[..., Position], attention: nn.Module, d_model: int, max_len: int, causal: bool
 ) -> Position:
-    return make(
-        d_model=d_model,
-        d_head=attention.d_rotary,
-        n_heads=attention.n_heads,
-        max_len=max_len,
-        causal=not mask.sees_future,
-    )
+    heads = {"d_head": attention.d_rotary, "n_heads": attention.n_heads}
+    return make(d_model=d_model, **heads, max_len=max_len, causal=causal)
 
 
 def _check_position(position: Position, attention: nn.Module) -> None:

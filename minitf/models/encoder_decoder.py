@@ -15,6 +15,7 @@ from minitf.blocks.stack import Stack
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
 from minitf.models.embedding import Embedding, power_of
+from minitf.models.head import read_out
 
 
 class EncoderDecoder(nn.Module):
@@ -161,7 +162,8 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, src: Tensor, src_pos: Tensor | None, ids: Tensor, pos: Tensor | None = None) -> Tensor:
         """Source ids (B,S) and target ids (B,T) -> logits (B,T,V); arguments as for `encode` and `hidden`."""
-        return self.head(self.hidden(ids, pos, self.encode(src, src_pos), src_pos), pos)
+        memory = self.encode(src, src_pos)
+        return read_out(self.head, self.hidden(ids, pos, memory, src_pos), memory, src_pos)
 
     def step(
         self,
@@ -172,7 +174,8 @@ class EncoderDecoder(nn.Module):
         memory_pos: Tensor | None = None,
     ) -> Tensor:
         """Target ids (B,T) -> logits (B,V) of the last token; arguments as for `hidden`."""
-        return self.head(self.hidden(ids, pos, memory, memory_pos, caches)[:, -1])
+        hidden = self.hidden(ids, pos, memory, memory_pos, caches)[:, -1:]
+        return read_out(self.head, hidden, memory, memory_pos)[:, 0]
 
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
         """Fresh caches: one per decoder layer for the target, then one per decoder layer for the source."""

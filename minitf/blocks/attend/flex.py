@@ -39,7 +39,7 @@ def attend_flex(
     bias: Tensor | None = None,
     dropout: float = 0.0,
 ) -> Tensor:
-    """torch's FlexAttention where it is allowed and faster (a sparse mask, a long row, no gradient); else `attend_band`.
+    """torch's FlexAttention where allowed and faster (a sparse mask, a long row, no gradient); else `attend_band`.
 
     The kernel is compiled at the first use of each shape and mask, which takes half a minute: meant for many passes
     over long rows. Where it cannot be compiled (no C++ compiler), one warning is given and `attend_band` computes.

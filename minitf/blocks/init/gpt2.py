@@ -27,7 +27,7 @@ class Gpt2(Rule):
         super().__call__(model)
         for stack in model.modules():
             if isinstance(stack, Stack):
-                small = self.std / math.sqrt(stack.n_writes)
+                small = self.std / math.sqrt(max(1, stack.n_writes))
                 for module in stack.modules():
                     if isinstance(output := getattr(module, "residual_output", None), nn.Linear):
                         nn.init.normal_(output.weight, std=small)

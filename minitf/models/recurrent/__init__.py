@@ -15,6 +15,7 @@ from minitf.blocks.checks import check_positive, check_probability
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
 from minitf.models.embedding import Embedding
+from minitf.models.head import read_out
 from minitf.positions import SEGMENT
 
 N_GRUS = 2  # how many there are, about
@@ -132,7 +133,7 @@ class Recurrent(nn.Module):
     def forward(self, src: Tensor, src_pos: Tensor | None, ids: Tensor, pos: Tensor | None = None) -> Tensor:
         """Source ids (B,S) and target ids (B,T) -> logits (B,T,V); arguments as for `encode` and `hidden`."""
         memory = self.encode(src, src_pos)
-        return self._logits(self.hidden(ids, pos, memory, src_pos), memory, src_pos)
+        return read_out(self.head, self.hidden(ids, pos, memory, src_pos), memory, src_pos)
 
     def step(
         self,
@@ -144,14 +145,11 @@ class Recurrent(nn.Module):
     ) -> Tensor:
         """Target ids (B,T) from the beginning -> logits (B,V) of the last token; arguments as for `hidden`."""
         hidden = self.hidden(ids, pos, memory, memory_pos, caches)[:, -1:]
-        return self._logits(hidden, memory, memory_pos)[:, 0]
+        return read_out(self.head, hidden, memory, memory_pos)[:, 0]
 
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
         """Raise ConfigError: a recurrent model reads the whole target again at each step."""
         raise _no_caches()
-
-    def _logits(self, hidden: Tensor, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
-        return self.head(hidden, memory, memory_pos) if getattr(self.head, "reads_memory", False) else self.head(hidden)
 
 
 class OneWay(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +19,7 @@ class Luong(Recurrent):
 
     Args:
         vocab_size, src_vocab_size, d_model, embedding_power, tie_embeddings, dropout, head: as for `Recurrent`.
-        attention: factory of the `Alignment`.
+        attention: factories of the `Alignment`'s score and normalize.
         init: fills the parameters of the finished model, but those of the GRUs.
 
     Raises:
@@ -37,7 +37,7 @@ class Luong(Recurrent):
         embedding_power: float,
         tie_embeddings: bool,
         dropout: float,
-        attention: Callable[..., Alignment],
+        attention: Mapping[str, Callable[..., nn.Module]],
         head: Callable[..., nn.Module],
         init: Callable[[nn.Module], None],
     ) -> None:
@@ -52,7 +52,7 @@ class Luong(Recurrent):
             encoder=OneWay,
         )
         self.gru = make_gru(d_model, d_model)
-        self.attention = attention(d_model=d_model)
+        self.attention = Alignment(d_model=d_model, **attention)
         self.w_c = nn.Linear(2 * d_model, d_model, bias=False)
         init(self)
 

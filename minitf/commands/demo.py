@@ -1,0 +1,31 @@
+"""`minitf-demo`: numbers at once, without training, data or files."""
+
+from __future__ import annotations
+
+import sys
+
+from omegaconf import DictConfig
+
+from minitf.command_line import Job, entry, friendly_errors
+from minitf.config import build
+from minitf.errors import ConfigError
+from minitf.typed import check_typed
+
+
+def main() -> None:
+    """Read the command line and print one demo."""
+    with friendly_errors("demo"):
+        if {"-m", "--multirun"} & set(sys.argv[1:]):
+            raise ConfigError("this command has no sweeps: call it once for each value")
+        check_typed(sys.argv[1:])
+    entry("demo", show)
+
+
+def show(cfg: DictConfig, job: Job) -> None:
+    """Print the demo that was chosen.
+
+    Args:
+        cfg: as in configs/demo.yaml.
+        job: unused; this command writes no files.
+    """
+    print(build(cfg.demo)(config=cfg))
