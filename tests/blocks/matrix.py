@@ -66,13 +66,13 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 6e-2}
 
 
 SPACE = Space(AXES, refused)
+PRODUCT = {axis: [value for value in AXES[axis] if value not in ALIASES.get(axis, [])] for axis in FULL}
 
 
 def full(**fixed: object) -> Iterator[Cell]:
     """Every cell of the product of FULL with some choices given; what FULL does not name is drawn anew for each."""
     rng = random.Random(str(fixed))
-    choices = {axis: [value for value in AXES[axis] if value not in ALIASES.get(axis, [])] for axis in FULL}
-    for named in parts.product(**{**choices, **{axis: [value] for axis, value in fixed.items()}}):
+    for named in parts.product(**{**PRODUCT, **{axis: [value] for axis, value in fixed.items()}}):
         cell = SPACE.complete(named, rng)
         if cell is not None:
             yield cell

@@ -19,7 +19,7 @@ from laws import (
     pieces_equal_one_pass,
     weights_are_what_is_stated,
 )
-from matrix import AXES, GROUPS, SPACE, Case, full
+from matrix import AXES, GROUPS, PRODUCT, SPACE, Case, full
 from refused import refused
 
 from minitf.blocks.attend import band, flex
@@ -29,7 +29,7 @@ from minitf.blocks.normalize import hide
 from minitf.blocks.position import Position
 
 FULL = "MINITF_FULL_MATRIX" in os.environ
-SHARDS = parts.product(**{axis: AXES[axis] for axis in ("score", "normalize", "heads")}) if FULL else [{}]
+SHARDS = parts.product(**{axis: PRODUCT[axis] for axis in ("score", "normalize", "heads")}) if FULL else [{}]
 MOST_FAILURES = 20
 
 
@@ -88,7 +88,7 @@ def test_the_cover_holds_every_pair_that_is_not_refused_and_no_other():
 def test_the_full_product_is_full_but_for_refused_pairs():
     fixed = {axis: AXES[axis][0] for axis in ("score", "normalize", "mask", "dtype")}
     cells = {tuple((axis, cell[axis]) for axis in ("projection", "position", "heads")) for cell in full(**fixed)}
-    every = itertools.product(*([(axis, v) for v in AXES[axis]] for axis in ("projection", "position", "heads")))
+    every = itertools.product(*([(axis, v) for v in PRODUCT[axis]] for axis in ("projection", "position", "heads")))
     assert cells == {cell for cell in every if not any(refused(*pair) for pair in itertools.combinations(cell, 2))}
 
 
