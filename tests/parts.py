@@ -1,11 +1,12 @@
 """The parts that the config groups offer, small enough for property tests: a new yaml joins by itself."""
 
 import itertools
-import random
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import torch
+from cover import cover
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.blocks.position.none import NoPosition
@@ -13,8 +14,24 @@ from minitf.cache import KVCache
 from minitf.config import build, compose, config_dir
 from minitf.positions import from_real
 
-# what makes an option's defaults show their effect on rows of a dozen tokens
-SMALL = {"model/mask=sliding_window": ["model.mask.window=3", "model.mask.n_sink=1"]}
+BIGBIRD = ["block=1", "n_window=1", "n_global=1", "n_random=1", "length=8"]
+# what makes an option's defaults show their effect on rows of a few tokens
+SMALL = {
+    "model/mask=sliding_window": ["model.mask.window=3"],
+    "model/mask=window_sinks": ["model.mask.window=2", "model.mask.n_sink=2"],
+    "model/mask=block_local": ["model.mask.block=2"],
+    "model/mask=causal_block_local": ["model.mask.masks.block_local.block=3"],
+    "model/mask=strided": ["model.mask.stride=3"],
+    "model/mask=prefix_lm": ["model.mask.n_prefix=3"],
+    "model/mask=bigbird": [f"model.mask.{value}" for value in BIGBIRD],
+    "model/mask=causal_bigbird": [f"model.mask.masks.bigbird.{value}" for value in BIGBIRD],
+    "model/attention/score=additive": ["model.attention.score.chunk=4"],
+    "model/attention/score=log_length": ["model.attention.score.base=4"],
+    "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
+    "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
+}
+# values that make a variant of their own out of an option
+VALUES = {"model/position": ["rope+rotated=0.5"]}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
 SIZES += ["model.src_vocab_size=65", "model.n_encoder_layers=2", "model.n_decoder_layers=2", "model.n_classes=3"]
 PADDINGS = ("none", "left", "right")
@@ -36,6 +53,45 @@ def sizes(preset: str) -> list[str]:
     """What makes a preset small: those of SIZES that it has."""
     known = compose(f"model/{preset}").model
     return [size for size in SIZES if size.split("=")[0].removeprefix("model.") in known]
+
+
+def nested(group: str) -> list[str]:
+    """Options of a group; those that choose from a group below once for each choice, as "rope+scaling=yarn"."""
+    found = []
+    for option in options(group):
+        below = [
+            g.name for g in sorted((config_dir() / group).iterdir()) if g.is_dir() and g.name in own(group, option)
+        ]
+        found += [f"{option}+{g}={o}" for g in below for o in options(f"{group}/{g}")] or [option]
+    return found + [value for value in VALUES.get(group, []) if value.split("+")[0] in options(group)]
+
+
+def own(group: str, choice: str) -> DictConfig:
+    """The config of a choice of `nested`."""
+    option, *below = choice.split("+")
+    made = _option(f"{group}={option}").copy()
+    for key, value in (b.split("=") for b in below):
+        chosen = _option(f"{group}/{key}={value}") if (config_dir() / group / key).is_dir() else yaml(value)
+        OmegaConf.update(made, key, chosen, merge=False)
+    return made
+
+
+def yaml(value: str) -> Any:
+    """What is meant by the right side of an override."""
+    return OmegaConf.create(f"value: {value}").value
+
+
+@cache
+def _option(choice: str) -> DictConfig:
+    """The config of one option such as "model/mask=causal", without the model around it: that would take 0.1 s."""
+    group, option = choice.split("=")
+    made = OmegaConf.load(config_dir() / group / f"{option}.yaml")
+    if "defaults" in made:
+        made = OmegaConf.select(compose(f"{group}/{option}"), group.replace("/", "."))
+    for small in SMALL.get(choice, []):
+        key, value = small.removeprefix(group.replace("/", ".") + ".").split("=", 1)
+        OmegaConf.update(made, key, yaml(value))
+    return made
 
 
 @cache
@@ -75,10 +131,34 @@ def attention(*overrides: str, d_model: int = 16, scale: float = 8.0) -> torch.n
     torch.manual_seed(0)
     made = node("gpt_tiny", *overrides)
     block = build(made.attention)(d_model=d_model, mask=build(made.mask))
-    with torch.no_grad():
-        for p in block.parameters():
-            p.copy_(torch.randn_like(p) * scale / d_model)
+    randomise(block, scale / d_model)
     return block.eval()
+
+
+@torch.no_grad()
+def randomise(module: torch.nn.Module, std: float) -> None:
+    """Random values for every parameter, so that none is 0 or 1 by initialisation: vectors (gains, biases,
+    temperatures) of variance 1, matrices of `std`."""
+    for p in module.parameters():
+        p.copy_(torch.randn_like(p) * (std if p.dim() > 1 else 1.0))
+
+
+@cache
+def factory(group: str, choice: str) -> Any:
+    """What builds a part, from its option alone: the quick way to many blocks."""
+    return _unwrapped(build(own(group, choice)))
+
+
+def _unwrapped(made: Any) -> Any:
+    """Without Hydra's own checks at each call, which take as long as building the part."""
+    if not isinstance(made, partial):
+        return made
+    return partial(made.func, *made.args, **{key: _unwrapped(value) for key, value in made.keywords.items()})
+
+
+def causal_masks() -> list[str]:
+    """Names of the masks that show nothing later: those that a cache can serve."""
+    return [name for name in options("model/mask") if not factory("model/mask", name).sees_future]
 
 
 def caches(name: str) -> Callable[[], KVCache]:
@@ -88,7 +168,7 @@ def caches(name: str) -> Callable[[], KVCache]:
 
 def position(name: str = "none", d_head: int = 4, n_heads: int = 4, max_len: int = 32) -> torch.nn.Module:
     """One position scheme."""
-    scheme = build(node("gpt_tiny", f"model/position={name}").position)
+    scheme = factory("model/position", name)
     return scheme(d_model=16, d_head=d_head, n_heads=n_heads, max_len=max_len, causal=True)
 
 
@@ -112,19 +192,7 @@ def padded(lengths: list[int], side: str) -> torch.Tensor | None:
 
 def pairs(**axes: list) -> list[dict]:
     """Few cells that hold every pair of choices of two axes at least once; always the same ones."""
-    names = list(axes)
-    cells = [dict(zip(names, values, strict=True)) for values in itertools.product(*axes.values())]
-    random.Random(0).shuffle(cells)
-
-    def pairs_of(cell: dict) -> set:
-        return set(itertools.combinations(sorted(cell.items(), key=lambda item: names.index(item[0])), 2))
-
-    missing, chosen = set().union(*map(pairs_of, cells)), []
-    while missing:
-        best = max(cells, key=lambda cell: len(missing & pairs_of(cell)))
-        chosen.append(best)
-        missing -= pairs_of(best)
-    return chosen
+    return cover(axes)
 
 
 def product(**axes: list) -> list[dict]:

@@ -1,6 +1,4 @@
-"""Every attention block: two paths that agree, and the laws that no choice of parts may break."""
-
-import copy
+"""The attention block: equal to torch's, weights of each head, sizes. What all variants share is in the matrix."""
 
 import parts
 import pytest
@@ -15,130 +13,11 @@ from minitf.blocks.mask.full import Full
 from minitf.blocks.mask.sliding_window import SlidingWindow
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.normalize.softmax import Softmax
-from minitf.blocks.position.none import NoPosition
 from minitf.blocks.score import Score
 from minitf.blocks.score.scaled_dot import ScaledDot
-from minitf.cache import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.tap import Tap, zero_heads
-
-AXES = {
-    "attention": parts.options("model/attention"),
-    "score": parts.options("model/attention/score"),
-    "normalize": parts.options("model/attention/normalize"),
-    "projection": parts.options("model/attention/projection"),
-    "position": parts.options("model/position"),
-    "mask": parts.options("model/mask"),
-}
-WHERE = {
-    "padding": list(parts.PADDINGS),
-    "dtype": [torch.float32, torch.float64, torch.bfloat16],
-    "pieces": [9, 1, 4],
-}
-# attention x position pairs that mathematics forbids; every other pair must build
-REFUSED: set[tuple[str, str]] = set()
-LENGTHS = [9, 5, 0]  # with padding, the last row is padding only
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-5, torch.bfloat16: 6e-2}
-
-
-def block_of(cell, *more):
-    choices = [f"model/{'attention/' * (axis in ('score', 'normalize', 'projection'))}{axis}" for axis in AXES]
-    chosen = [f"{group}={cell[axis]}" for group, axis in zip(choices, AXES, strict=True) if axis in cell]
-    return parts.attention(*chosen, *more)
-
-
-def run(block, cell, x):
-    """Output over all pieces, with a cache if there are several, and the gradients of a weighted sum."""
-    x = x.detach().requires_grad_()
-    pos, scheme = parts.padded(LENGTHS, cell["padding"]), parts.position(cell["position"]).to(x.dtype)
-    size = cell["pieces"] if cell["mask"] != "full" else 9  # what a full mask shows is not in a cache yet
-    cache = Dynamic() if size < 9 else None
-    out = torch.cat(
-        [
-            parts.attend(block, x[:, i : i + size], None if pos is None else pos[:, i : i + size], cache, scheme)
-            for i in range(0, 9, size)
-        ],
-        dim=1,
-    )
-    real = torch.ones(3, 9, 1) if pos is None else (pos >= 0)[..., None]
-    loss = (out * real * torch.linspace(-1, 1, 16)).to(torch.float64).square().sum()
-    return [out * real, *torch.autograd.grad(loss, [x, *block.parameters()])]
-
-
-def assert_paths_agree(cell):
-    block = block_of(cell).to(cell["dtype"])
-    by_definition = copy.deepcopy(block)
-    by_definition.fast = None
-    x = torch.randn(3, 9, 16, dtype=cell["dtype"])
-    for name, ours, defined in zip(
-        ["output", "x", *dict(block.named_parameters())], run(block, cell, x), run(by_definition, cell, x), strict=True
-    ):
-        bound = TOLERANCE[cell["dtype"]] * max(1.0, defined.detach().abs().max().item())
-        torch.testing.assert_close(ours, defined, atol=bound, rtol=0, msg=lambda m, n=name: f"{n}: {m}")
-        assert defined.isfinite().all(), name
-    # pieces through a cache equal one pass by definition
-    whole = run(by_definition, {**cell, "pieces": 9}, x)[0]
-    torch.testing.assert_close(run(block, cell, x)[0], whole, atol=2 * TOLERANCE[cell["dtype"]], rtol=0)
-
-
-@pytest.mark.parametrize("cell", parts.pairs(**AXES, **WHERE), ids=parts.name)
-def test_fast_equals_definition_in_value_and_gradient(cell):
-    assert_paths_agree(cell)
-
-
-@pytest.mark.parametrize("side", parts.PADDINGS)
-def test_fast_equals_definition_under_autocast(side):
-    cell = {"attention": "gqa", "position": "rope", "mask": "causal", "padding": side, "pieces": 9}
-    block, x = block_of(cell), torch.randn(3, 9, 16)
-    exact = run(block, cell, x)
-    for fast in (block.fast, None):
-        block.fast = fast
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            rounded = run(block, cell, x)
-        for ours, defined in zip(rounded, exact, strict=True):
-            bound = 6e-2 * max(1.0, defined.detach().abs().max().item())
-            torch.testing.assert_close(ours.float(), defined, atol=bound, rtol=0)
-
-
-def test_the_fast_path_is_left_when_it_computes_something_else():
-    class Distance(Score):
-        def forward(self, q, k):
-            return -torch.cdist(q, k)
-
-    class Even(Normalize):
-        def forward(self, scores, visible):
-            return visible.float().expand_as(scores) / visible.sum(-1, keepdim=True)
-
-    make, x = parts.node().attention, torch.randn(1, 5, 16)
-    for part in ({"score": Distance}, {"normalize": Even}):
-        block = build(make, **part)(d_model=16, mask=Causal())
-        assert block.fast is None
-        with Tap(block, at=["q", "k", "v", "heads"]) as tap:
-            parts.attend(block, x)
-        q, k, v = tap["q"], tap["k"], tap["v"]
-        hidden = torch.ones(5, 5).triu(1).bool()
-        scores = -torch.cdist(q, k) if "score" in part else torch.zeros(1, 4, 5, 5)
-        expected = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
-        torch.testing.assert_close(tap["heads"], expected, atol=1e-5, rtol=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("attention", AXES["attention"])
-def test_fast_equals_definition_in_every_cell(attention):
-    for cell in parts.product(**{**AXES, **WHERE, "attention": [attention]}):
-        assert_paths_agree(cell)
-
-
-@pytest.mark.parametrize("cell", parts.product(attention=AXES["attention"], position=AXES["position"]), ids=parts.name)
-def test_every_pair_builds_unless_it_is_refused_by_name(cell):
-    chosen = [f"model/{axis}={option}" for axis, option in cell.items()]
-    if tuple(cell.values()) in REFUSED:
-        with pytest.raises(ConfigError, match=r"position=.*attention="):
-            parts.model("gpt_tiny", *chosen)
-    else:
-        parts.model("gpt_tiny", *chosen)
-
 
 # --- against torch ---
 
@@ -206,92 +85,57 @@ def test_a_fused_projection_is_a_loop_over_heads():
     torch.testing.assert_close(parts.attend(block, x), torch.cat(heads, -1) @ p.w_o.weight.T, atol=1e-5, rtol=0)
 
 
-# --- laws ---
+# --- the fast path ---
 
 
-@pytest.mark.parametrize(
-    "cell",
-    parts.pairs(
-        **{**AXES, "mask": [m for m in AXES["mask"] if m != "full"]}, padding=parts.PADDINGS, fast=[True, False]
-    ),
-    ids=parts.name,
-)
-def test_nothing_later_or_padded_reaches_an_output(cell):
-    block = block_of(cell)
-    block.fast = block.fast if cell["fast"] else None
+@pytest.mark.parametrize("side", parts.PADDINGS)
+def test_fast_equals_definition_under_autocast(side):
+    block, scheme = parts.attention("model/attention=gqa", "model/mask=causal"), parts.position("rope")
+    pos = parts.padded([9, 5, 0], side)
+    real = torch.ones(3, 9, 1) if pos is None else (pos >= 0)[..., None]
+
+    def run():
+        out = parts.attend(block, x, pos, scheme=scheme) * real
+        loss = (out * torch.linspace(-1, 1, 16)).double().square().sum()
+        return [out, *torch.autograd.grad(loss, [x, *block.parameters()])]
+
     x = torch.randn(3, 9, 16, requires_grad=True)
-    pos = parts.padded([9, 5, 1], cell["padding"])
-    out = parts.attend(block, x, pos, scheme=parts.position(cell["position"]))
-    place = torch.arange(9).expand(3, 9) if pos is None else pos
-    for row, column in ((0, 3), (1, 8), (1, 1), (2, 0)):
-        (grad,) = torch.autograd.grad(out[row, column].sum(), x, retain_graph=True)
-        reached = grad.abs().sum(-1) > 0
-        allowed = (place >= 0) & (place <= place[row, column]) & (torch.arange(3)[:, None] == row)
-        if place[row, column] < 0:
-            # a place without a token reads nothing
-            assert not reached.any()
-        else:
-            assert not (reached & ~allowed).any()
-            # all weight may lie on other keys, and then a sparse normaliser has no slope either
-            assert reached[row, column] or cell["normalize"] in ("sparsemax", "entmax15")
+    exact = run()
+    for fast in (block.fast, None):
+        block.fast = fast
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            rounded = run()
+        for ours, defined in zip(rounded, exact, strict=True):
+            bound = 6e-2 * max(1.0, defined.detach().abs().max().item())
+            torch.testing.assert_close(ours.float(), defined, atol=bound, rtol=0)
 
 
-@pytest.mark.parametrize("attention", AXES["attention"])
-def test_what_is_hidden_changes_no_bit(attention):
-    block = block_of({"attention": attention, "mask": "causal"})
-    x = torch.randn(2, 8, 16)
-    changed = x.clone()
-    changed[:, 5] = torch.randn(2, 16)
-    before, after = parts.attend(block, x), parts.attend(block, changed)
-    assert torch.equal(before[:, :5], after[:, :5])
-    assert not torch.equal(before[:, 5:], after[:, 5:])
-    pos = parts.padded([8, 5], "left")
-    padded = torch.where((pos < 0)[..., None], torch.randn(2, 8, 16), x)
-    real = pos >= 0
-    assert torch.equal(parts.attend(block, x, pos)[real], parts.attend(block, padded, pos)[real])
+def test_the_fast_path_is_left_when_it_computes_something_else():
+    class Distance(Score):
+        def forward(self, q, k):
+            return -torch.cdist(q, k)
 
+    class Even(Normalize):
+        def forward(self, scores, visible):
+            return visible.float().expand_as(scores) / visible.sum(-1, keepdim=True)
 
-@pytest.mark.parametrize("attention", AXES["attention"])
-def test_fewer_queries_than_keys_are_the_last_rows_of_the_square(attention):
-    block = block_of({"attention": attention, "mask": "causal"})
-    x = torch.randn(2, 8, 16)
-    whole = parts.attend(block, x)
-    for split in (7, 6, 3):
-        cache = Dynamic()
-        parts.attend(block, x[:, :split], cache=cache)
-        rest = parts.attend(block, x[:, split:], cache=cache)
-        torch.testing.assert_close(rest, whole[:, split:], atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("attention", AXES["attention"])
-def test_without_positions_the_order_of_keys_means_nothing(attention):
-    block = block_of({"attention": attention, "mask": "full"})
-    x, memory, order = torch.randn(2, 6, 16), torch.randn(2, 7, 16), torch.randperm(7)
-    scheme = parts.position("none")
-
-    def read(source):
-        pos = torch.arange(6)[None]
-        return block(x, pos=pos, plain=True, position=scheme, memory=source)
-
-    torch.testing.assert_close(read(memory), read(memory[:, order]), atol=1e-5, rtol=0)
-    mixed = torch.randperm(6)
-    torch.testing.assert_close(parts.attend(block, x)[:, mixed], parts.attend(block, x[:, mixed]), atol=1e-5, rtol=0)
-
-
-def test_packed_documents_read_as_if_alone():
-    from minitf.positions import packed
-
-    block = block_of({"attention": "gqa", "mask": "causal"})
-    x, rope = torch.randn(1, 9, 16), parts.position("rope")
-    together = parts.attend(block, x, packed([4, 5], 9)[None], scheme=rope)
-    alone = [parts.attend(block, x[:, part], scheme=rope) for part in (slice(0, 4), slice(4, 9))]
-    torch.testing.assert_close(together, torch.cat(alone, 1), atol=1e-5, rtol=0)
+    make, x = parts.node().attention, torch.randn(1, 5, 16)
+    for part in ({"score": Distance}, {"normalize": Even}):
+        block = build(make, **part)(d_model=16, mask=Causal())
+        assert block.fast is None
+        with Tap(block, at=["q", "k", "v", "heads"]) as tap:
+            parts.attend(block, x)
+        q, k, v = tap["q"], tap["k"], tap["v"]
+        hidden = torch.ones(5, 5).triu(1).bool()
+        scores = -torch.cdist(q, k) if "score" in part else torch.zeros(1, 4, 5, 5)
+        expected = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v
+        torch.testing.assert_close(tap["heads"], expected, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_row_of_padding_only_gives_zero_and_finite_gradients(fast, dtype):
-    block = block_of({"attention": "gqa", "mask": "causal"}).to(dtype)
+    block = parts.attention("model/attention=gqa", "model/mask=causal").to(dtype)
     block.fast = block.fast if fast else None
     x = torch.randn(3, 5, 16, dtype=dtype, requires_grad=True)
     pos = parts.padded([5, 0, 3], "right")
@@ -302,38 +146,6 @@ def test_a_row_of_padding_only_gives_zero_and_finite_gradients(fast, dtype):
     out.float().square().sum().mul(1e4).backward()
     assert all(t.grad.isfinite().all() for t in (x, *block.parameters()))
     assert not x.grad[1].any()
-
-
-# --- cross-attention ---
-
-
-@pytest.mark.parametrize("attention", AXES["attention"])
-@pytest.mark.parametrize("fast", [True, False])
-def test_cross_attention_reads_all_of_a_padded_source_and_keeps_it(attention, fast):
-    block = block_of({"attention": attention, "mask": "causal"})
-    block.fast = block.fast if fast else None
-    x, memory, memory_pos = torch.randn(3, 4, 16), torch.randn(3, 7, 16), parts.padded([7, 3, 0], "right")
-    how = {
-        "pos": torch.arange(4)[None],
-        "plain": True,
-        "position": NoPosition(d_model=16, d_head=4, n_heads=4, max_len=8, causal=True),
-    }
-    out = block(x, **how, memory=memory, memory_pos=memory_pos)
-    p, source = block.projection, memory[1:2, :3]
-    expected = p.out(F.scaled_dot_product_attention(p.q(x[1:2]), p.k(source), p.v(source), enable_gqa=True), x[1:2])
-    torch.testing.assert_close(out[1:2], expected, atol=1e-5, rtol=0)
-    torch.testing.assert_close(block(x[1:2], **how, memory=source), expected, atol=1e-5, rtol=0)
-    assert not out[2].any()  # no source at all; w_o has no bias here
-
-    cache = Dynamic()
-    first = block(x[:, :3], **{**how, "pos": torch.arange(3)[None]}, memory=memory, memory_pos=memory_pos, cache=cache)
-    # what is padded in the source is known from the cache; the memory's content is not read again
-    last = block(x[:, 3:], **{**how, "pos": torch.tensor([[3]])}, memory=torch.zeros_like(memory), cache=cache)
-    torch.testing.assert_close(torch.cat([first, last], 1), out, atol=1e-5, rtol=0)
-    assert cache.n_seen == 7
-    for other in (memory[:2], memory[:, :5]):
-        with pytest.raises(ConfigError, match="holds 3 rows of 7 tokens"):
-            block(x[: len(other)], **how, memory=other, cache=cache)
 
 
 # --- weights, heads, dropout ---

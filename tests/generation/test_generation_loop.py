@@ -11,7 +11,7 @@ from minitf.positions import from_real, packed
 
 CELLS = {
     "position": parts.options("model/position"),
-    "mask": [name for name in parts.options("model/mask") if name != "full"],
+    "mask": parts.causal_masks(),
     "cache": [name for name in parts.options("cache") if name != "none"],
     "sampler": [Greedy(), Sample(1.0, 20, 0.9)],
 }
