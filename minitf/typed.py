@@ -41,7 +41,7 @@ def check_typed(arguments: Sequence[str]) -> None:
             if settings and settings[0] < i < settings[-1]:
                 in_order = shlex.join([arg, *arguments[:i], *arguments[i + 1 :]])
                 raise ConfigError(f"flags stand before the settings: {program()} {in_order}")
-        elif (group := arg.lstrip("+").partition("=")[0]) in groups and is_no_option(arg):
+        elif (group := arg.lstrip("+").partition("=")[0].partition("@")[0]) in groups and is_no_option(arg):
             raise ConfigError(f"{one_option(group)}; got {arg}")
 
 

@@ -18,6 +18,7 @@ from minitf.kinds import DATA_FACTS
 GIVEN = {
     "attention": {"d_model", "mask"},
     "score": {"d_head", "n_heads"},
+    "inner": {"d_head", "n_heads"},  # the score inside another
     "normalize": {"n_heads"},
     "projection": {"d_model", "n_heads", "n_kv_heads", "d_head", "d_value"},
     "qk_norm": {"d_model"},

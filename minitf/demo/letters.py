@@ -27,6 +27,7 @@ AXES = {
     "q": "B H t d",
     "k": "B G t d",
     "v": "B G t d_v",
+    "score": "B H t t",
     "scores": "B H t t",
     "weights": "B H t t",
     "heads": "B H t d_v",
@@ -38,6 +39,15 @@ AXES = {
     "w_gate": "B t F",
     "hidden": "B t F",
     "head": "B t V",
+}
+
+
+# what else an axis may turn out to be; rows and tokens may lie in one axis
+OTHERS = {
+    "t": ("T", "S"),
+    "B": ("B", "B*T", "B*S"),
+    "D": ("D", "V", "C"),
+    "V": ("V", "D", "C"),
 }
 
 
@@ -70,12 +80,13 @@ class Letters:
         sizes = self._common | self._own(name)
         axes = AXES.get(name.rpartition(".")[2], "B t D").split()
         if len(axes) != len(shape):
-            axes = ["B", *["t"] * (len(shape) - 2), "D"][: len(shape)]
+            axes = ["B", *["t"] * (len(shape) - 2), axes[-1]][-len(shape) :]
+        if "head" not in name.split("."):
+            sizes["C"] = None
         return f"({', '.join(self._letter(axis, n, sizes) for axis, n in zip(axes, shape, strict=True))})"
 
     def _letter(self, axis: str, n: int, sizes: dict[str, int | None]) -> str:
-        others = ("T", "S") if axis == "t" else (axis, "D", "V", "C") if axis in "DV" else (axis,)
-        for name in others:
+        for name in OTHERS.get(axis, (axis,)):
             factors = [self._shorter(letter, sizes) for letter in name.split("*")]
             product = 1
             for letter in factors:

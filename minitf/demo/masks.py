@@ -35,11 +35,11 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
         node = OmegaConf.to_container(compose(f"model/mask/{name}").model.mask, resolve=True)
         small = _small(node, length)
         visible = visibility(small, length)
-        sizes = ", ".join(dict.fromkeys(_sizes(small)))
+        sizes = " ".join(dict.fromkeys(_sizes(small)))
         pictures.append([name, *picture(visible)])
         reach = [receptive_field(visible, n) for n in (1, n_layers)]
         rows.append((f"  {name}", sizes, f"{visible.float().mean():.3f}", *map(str, reach)))
-    head = ("", "sizes", "density", "reach of 1 layer", f"of {n_layers} layers")
+    head = ("", "sizes", "density", "reach", f"{n_layers} layers")
     return "\n".join(
         [
             "# may be read; a row is a query, a column a key",
@@ -49,7 +49,8 @@ def masks(*, length: int, n_layers: int, config: DictConfig) -> str:
             "",
             paragraph(
                 f"Density: share of the {length} x {length} pairs that may be read. Reach: tokens from which something "
-                "can have arrived at the last token. Every mask also hides padding and other documents."
+                f"can have arrived at the last token, after one layer and after {n_layers}. Every mask also hides "
+                "padding and other documents."
             ),
         ]
     )
@@ -90,7 +91,7 @@ def _sizes(node: dict[str, Any]) -> Iterator[str]:
     for key, value in node.items():
         if isinstance(value, dict):
             yield from _sizes(value)
-        elif not key.startswith("_"):
+        elif not key.startswith("_") and key != "seed":
             yield f"{key}={value}"
 
 

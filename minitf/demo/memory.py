@@ -120,6 +120,8 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape, forward: int)
         "The backward pass has two products for each of the forward pass, so a training step takes "
         f"3 x {forward:,} = {3 * forward:,} FLOPs; counted {training:,}."
     )
+    if training < 3 * forward:
+        step += " What needs no gradient, such as a first state of zeros, saves a little."
     return f"{text}\n{paragraph(step)}"
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
 from minitf.blocks.normalize import Normalize
-from minitf.demo.steps import attend, parts_of
+from minitf.demo.steps import Steps, attend, parts_of
 from minitf.demo.text import paragraph, table
 
 # cat, ball, chase: 猫追球，它累了 (the cat chases the ball; it is tired)
@@ -25,55 +27,58 @@ def pronoun(*, config: DictConfig) -> str:
     # with one-hot values the output is the row of weights itself
     steps = attend(config, q, k, torch.eye(len(KEYS)), first_query=len(KEYS))
     _, normalize = parts_of(config, q.size(-1))
-    weights_of_products = _weights(normalize, steps.products)
-    head = ("", "key", "q.k", "score", "exp(score)", "weight", "exp(q.k)", "weight without the scale")
-    rows = [
-        (
-            f"  {name}",
-            f"({', '.join(f'{x:.0f}' for x in key)})",
-            f"{steps.products[0, i]:.3f}",
-            f"{steps.scores[0, i]:.3f}",
-            f"{steps.scores[0, i].exp():.3f}",
-            f"{steps.weights[0, i]:.4f}",
-            f"{steps.products[0, i].exp():.3f}",
-            f"{weights_of_products[0, i]:.4f}",
-        )
-        for i, (name, key) in enumerate(KEYS.items())
-    ]
-    sums = [t.exp().sum() for t in (steps.scores, steps.products)]
-    rows.append(
-        (
-            "  sum",
-            "",
-            "",
-            "",
-            f"{sums[0]:.3f}",
-            f"{steps.weights.sum():.4f}",
-            f"{sums[1]:.3f}",
-            f"{weights_of_products.sum():.4f}",
-        )
-    )
-    with_scale, without = (_jacobian(normalize, t) for t in (steps.scores, steps.products))
     score, weigh = steps.names
     out = ", ".join(f"{x:.4f}" for x in steps.out[0])
     return "\n".join(
         [
             "猫追球，它累了 (the cat chases the ball; it is tired). Whom does 它 (it) read?",
-            f"Its query is ({', '.join(f'{x:.0f}' for x in QUERY)}); score {score}, normaliser {weigh}.",
+            f"Its query is {_vector(QUERY)}; score {score}, normaliser {weigh}.",
             "",
-            table(head, rows, left=2),
+            _weighing(steps, _weights(normalize, steps.products)),
             "",
-            paragraph(
-                f"Size of d weights / d scores (Frobenius norm of the Jacobian): {with_scale:.3f} with the score, "
-                f"{without:.3f} with q.k itself. Sharper weights pass less gradient, {with_scale / without:.1f} times "
-                "less here, but not none."
-            ),
+            _gradients(*(_jacobian(normalize, t) for t in (steps.scores, steps.products))),
             paragraph(
                 f"With one-hot values the output is the row of weights: ({out}). That is the output of a pointer "
                 "network, which names a place instead of copying a content."
             ),
         ]
     )
+
+
+def _weighing(steps: Steps, without: Tensor) -> str:
+    """A line a key, from the product to the weight; `without`: weights of the products themselves."""
+    head = ("", "key", "q.k", "score", "exp(score)", "weight", "exp(q.k)", "weight without the scale")
+    products, scores, weights = steps.products[0], steps.scores[0], steps.weights[0]
+    rows = [
+        (
+            f"  {name}",
+            _vector(key),
+            f"{products[i]:.3f}",
+            f"{scores[i]:.3f}",
+            f"{scores[i].exp():.3f}",
+            f"{weights[i]:.4f}",
+            f"{products[i].exp():.3f}",
+            f"{without[0, i]:.4f}",
+        )
+        for i, (name, key) in enumerate(KEYS.items())
+    ]
+    e, plain = scores.exp().sum(), products.exp().sum()
+    rows.append(("  sum", "", "", "", f"{e:.3f}", f"{weights.sum():.4f}", f"{plain:.3f}", f"{without.sum():.4f}"))
+    return table(head, rows, left=2)
+
+
+def _gradients(with_score: float, without: float) -> str:
+    told = (
+        f"Size of d weights / d scores (Frobenius norm of the Jacobian): {with_score:.3f} with the score, "
+        f"{without:.3f} with q.k itself."
+    )
+    if 0 < without < with_score:
+        told += f" Sharper weights pass less gradient, {with_score / without:.1f} times less here, but not none."
+    return paragraph(told)
+
+
+def _vector(values: Sequence[float]) -> str:
+    return f"({', '.join(f'{x:.0f}' for x in values)})"
 
 
 def _weights(normalize: Normalize, scores: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ def _diagonal(scores: Tensor) -> str:
     own, alone = best.diagonal(), best.sum(-1) == 1
     return paragraph(
         f"Its own score is the highest for {own.sum()} of {len(TOKENS)} tokens, for {(own & alone).sum()} of them "
-        "alone: even with q = k a token need not fit itself best (demo=diagonal)."
+        "alone; demo=diagonal tells how often that is so."
     )
 
 
@@ -59,4 +59,4 @@ def _distances(before: Tensor, after: Tensor) -> str:
         )
         for i, j in pairs
     ]
-    return "distances between tokens: reading from each other brings them closer\n" + table(("", "x", "output"), rows)
+    return "distances between tokens, before and after they have read each other\n" + table(("", "x", "output"), rows)

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 from torch.optim import AdamW, Muon, Optimizer
 
 from minitf.errors import ConfigError
@@ -107,11 +108,19 @@ def layer_matrices(model: nn.Module) -> list[nn.Parameter]:
     outside = {id(p) for p in head.parameters()} if isinstance(head, nn.Module) else set()
     outside |= {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     found = {
-        id(m.weight): m.weight
+        id(weight): weight
         for m in model.modules()
-        if isinstance(m, nn.Linear) and m.weight.requires_grad and id(m.weight) not in outside
+        if isinstance(m, nn.Linear) and (weight := _leaf(m)) is not None
+        if weight.requires_grad and id(weight) not in outside
     }
     return list(found.values())
+
+
+def _leaf(linear: nn.Linear) -> nn.Parameter | None:
+    """The matrix that is trained, also behind a weight computed from it; None where that is not one matrix."""
+    if not is_parametrized(linear, "weight"):
+        return linear.weight
+    return getattr(linear.parametrizations.weight, "original", None)
 
 
 class MuonAdamW(Optimizer):

@@ -232,7 +232,8 @@ def test_nothing_later_or_padded_reaches_an_output(cell):
             assert not reached.any()
         else:
             assert not (reached & ~allowed).any()
-            assert reached[row, column]
+            # all weight may lie on other keys, and then a sparse normaliser has no slope either
+            assert reached[row, column] or cell["normalize"] in ("sparsemax", "entmax15")
 
 
 @pytest.mark.parametrize("attention", AXES["attention"])

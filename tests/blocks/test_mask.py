@@ -231,6 +231,25 @@ def test_the_future_is_found_wherever_it_is():
     assert BigBird(1, 1, 0, 1, 500, 0).sees_future
 
 
+@pytest.mark.parametrize("mask", [*SMALL_MASKS, BlockLocal(1), BigBird(2, 3, 0, 0, 12, 0)], ids=named)
+def test_a_reach_holds_and_is_no_wider_than_what_is_seen(mask):
+    seen = square(mask, 40).nonzero()
+    furthest = [int((seen[:, 0] - seen[:, 1]).max()), int((seen[:, 1] - seen[:, 0]).max())]
+    assert all(bound is None or bound == most for bound, most in zip(mask.reach, furthest, strict=True))
+    assert mask.reach != (None, None) or furthest[0] == 39 or furthest[1] == 39
+
+
+def test_reaches_of_combinations():
+    window, local, prefix = SlidingWindow(3), BlockLocal(5), PrefixLM(4)
+    assert Causal().reach == SlidingWindow(3, n_sink=1).reach == (None, 0)
+    assert (local & Causal()).reach == (4, 0)
+    assert (local & prefix).reach == (4, 3)
+    assert (local | window).reach == (4, 4)
+    assert (local | Causal()).reach == (None, 4)
+    assert (window & Full()).reach == (2, 0)
+    assert (window | Full()).reach == (None, None)
+
+
 def test_masks_combine():
     # two windows side by side; a window or the first token
     assert rows(Causal() & SlidingWindow(2), range(4), range(4)) == rows(SlidingWindow(2), range(4), range(4))

@@ -141,9 +141,10 @@ def _read(group: str, option: str) -> tuple[dict[str, str], dict[str, Any]]:
             if not name.startswith("override "):
                 below[f"{group}/{name}".lstrip("/")] = default
         elif entry != "_self_":
-            inherited = _read(group, entry)
+            name, _, place = entry.partition("@")
+            inherited = _read(group, name)
             below |= inherited[0]
-            keys |= inherited[1]
+            keys |= {f"{place}.{key}" if place else key: value for key, value in inherited[1].items()}
     node.pop("hydra", None)
     keys |= _leaves(OmegaConf.to_container(node, resolve=False))
     return below, keys

@@ -162,3 +162,13 @@ def test_the_update_of_a_matrix_has_the_stated_size():
 def test_wrong_values(make, message):
     with pytest.raises(ConfigError, match=message):
         make(TinyDecoder())
+
+
+def test_a_parametrized_weight_is_trained_by_its_parameter():
+    model = nn.Sequential(nn.Linear(6, 6, bias=False))
+    nn.utils.parametrizations.weight_norm(model[0])
+    model.append(nn.Linear(6, 3))
+    nn.utils.parametrize.register_parametrization(model[1], "weight", nn.Identity())
+    matrices = layer_matrices(model)
+    assert any(p is model[1].parametrizations.weight.original for p in matrices)
+    assert all(p.is_leaf for p in matrices)

@@ -13,7 +13,7 @@ from minitf.blocks.mask import Mask
 
 _ROWS, _ROWS_BACKWARD = 32, 64  # queries in a piece, without and with a gradient: measured best for a window of 128
 _ALIGN = 32  # keys of a piece are a multiple of this
-_KEPT = 8  # biases kept for each mask
+_KEPT, _KEPT_NUMBERS = 8, 2**23  # so many biases are kept for each mask, if none is longer than that
 _kept: WeakKeyDictionary[Mask, dict[tuple, Tensor]] = WeakKeyDictionary()
 
 
@@ -71,12 +71,15 @@ def _bias(mask: Mask, length: int, rows: int, n_repeat: int, q: Tensor) -> Tenso
     """0 where a query of a piece may read a key of it, else -inf; (n, n_repeat * rows, L)."""
     kept = _kept.setdefault(mask, {})
     key = (length, rows, n_repeat, q.dtype, q.device)
-    if key not in kept:
+    if key in kept:
+        return kept[key]
+    with torch.inference_mode(False), torch.no_grad():  # a later pass may need a gradient
+        bias = _make_bias(mask, length, rows, q.device).to(q.dtype).repeat(1, n_repeat, 1)
+    if bias.numel() <= _KEPT_NUMBERS:
         while len(kept) >= _KEPT:
             del kept[next(iter(kept))]
-        with torch.inference_mode(False), torch.no_grad():  # a later pass may need a gradient
-            kept[key] = _make_bias(mask, length, rows, q.device).to(q.dtype).repeat(1, n_repeat, 1)
-    return kept[key]
+        kept[key] = bias
+    return bias
 
 
 def _make_bias(mask: Mask, length: int, rows: int, device: torch.device) -> Tensor:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
-from weakref import WeakKeyDictionary
+from functools import cache, lru_cache
 
 import torch
 import torch._dynamo
@@ -20,9 +19,7 @@ BLOCK = 32  # queries and keys in a block; 16 to 128 were tried, on a CPU smalle
 MIN_LENGTH = 512  # in shorter rows the whole square is as fast
 MAX_SHARE = 0.25  # of the blocks; a pair costs about 3 times as much as in the whole square
 _DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
-_KEPT = 8  # block masks kept for each mask
 _GRAPHS = 64  # shapes and masks compiled in one process; torch stops at 8
-_kept: WeakKeyDictionary[Mask, dict[tuple, BlockMask]] = WeakKeyDictionary()
 _failed: list[str] = []
 
 
@@ -74,20 +71,15 @@ def allowed(q: Tensor, k: Tensor, v: Tensor, mask: Mask, plain: bool, bias: Tens
     return q.size(2) == k.size(2) >= MIN_LENGTH
 
 
+@lru_cache(maxsize=16)
 def block_mask(mask: Mask, length: int, device: torch.device, block: int = BLOCK) -> BlockMask:
-    """The blocks of a plain row of `length` tokens that hold a visible pair, kept for the next call."""
-    kept = _kept.setdefault(mask, {})
-    key = (length, device, block)
-    if key not in kept:
-        while len(kept) >= _KEPT:
-            del kept[next(iter(kept))]
+    """The blocks of a plain row of `length` tokens that hold a visible pair; the last ones made are kept."""
 
-        def mask_mod(b: Tensor, h: Tensor, q_place: Tensor, k_place: Tensor) -> Tensor:
-            return mask.visible(q_place.long(), k_place.long())  # places of a plain row are its positions
+    def mask_mod(b: Tensor, h: Tensor, q_place: Tensor, k_place: Tensor) -> Tensor:
+        return mask.visible(q_place.long(), k_place.long())  # places of a plain row are its positions
 
-        with torch.inference_mode(False), torch.no_grad():
-            kept[key] = create_block_mask(mask_mod, None, None, length, length, device=device, BLOCK_SIZE=block)
-    return kept[key]
+    with torch.inference_mode(False), torch.no_grad():
+        return create_block_mask(mask_mod, None, None, length, length, device=device, BLOCK_SIZE=block)
 
 
 @cache

@@ -8,7 +8,8 @@ from minitf.blocks.init import Modifier, matrices
 class ZeroQK(Modifier):
     """W_Q = W_K = 0: each gradient is a multiple of the other matrix, so both stay 0. Source: none, a counterfactual.
 
-    Attention stays even for ever, unless queries or keys have biases. Compare with `zero_q`, which learns.
+    Attention stays even for ever where the score is a product of query and key, with biases too, which start at 0; an
+    additive score learns. Compare with `zero_q`.
 
     Args:
         base: rule that fills the model first.
