@@ -21,7 +21,7 @@ from hydra.errors import InstantiationException
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
 from minitf.errors import ConfigError, DataError
-from minitf.kinds import DATA_FACTS, problems
+from minitf.kinds import DATA_FACTS, is_open, problems
 from minitf.memory import ran_out
 
 MAX_SEED = 2**32 - 1  # numpy takes no larger one
@@ -63,7 +63,8 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
     base, chosen = _base(name, overrides)
     for override in parsed:
         # a part can hold another of its own group, which has a place of its own, such as model/init@model.init.base
-        if override.package is not None and f"{override.key_or_group}@{override.package}" not in chosen:
+        place = override.package
+        if place is not None and f"{override.key_or_group}@{place}" not in chosen and not is_open(place):
             typed, group = override.input_line, override.key_or_group
             raise ConfigError(
                 f"{typed} puts an option where nothing reads it: {group}=... chooses one in its own place"

@@ -14,7 +14,7 @@ from hydra.errors import HydraException
 
 from minitf.config import choices, compose, config_groups, group_options, one_option
 from minitf.errors import ConfigError, DataError
-from minitf.kinds import known_keys, nearest
+from minitf.kinds import is_open, known_keys, nearest
 from minitf.typed import is_no_option, is_override, program
 
 NOT_FOR_HYDRA: set[str] = set()  # keys that a command took off its command line
@@ -77,7 +77,10 @@ def _nearest_for(arg: str, name: str) -> str | None:
         if key in own or typed.startswith("+"):
             return None
         return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
-    return next((_unknown(k, name, known) for k in (key, *_keys_inside(arg, key)) if k not in known), None)
+    new = [k for k in (key, *_keys_inside(arg, key)) if k not in known]
+    if typed.startswith("+"):
+        new = [k for k in new if not is_open(k)]
+    return _unknown(new[0], name, known) if new else None
 
 
 @cache
@@ -94,6 +97,8 @@ def _in_use(name: str, typed: tuple[str, ...]) -> tuple[dict[str, str | None], s
 
 
 def _unknown(key: str, name: str, known: Collection[str]) -> str:
+    if is_open(key):
+        return f"{key} is new: what is new there is added with a plus, such as +{key}=..."
     return f"{key!r} is no key or group of '{name}'{nearest(key, known)}"
 
 

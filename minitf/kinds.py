@@ -11,7 +11,11 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 # what the command learns from the data and writes into the config before the model is built
 DATA_FACTS = ("vocab_size", "src_vocab_size", "n_classes")
 # keys for which null means something although their default is a value
-NULLABLE = ("clip_norm", "chunk_rows", "chunk", "n_kv_heads", "d_head", "d_ff", "embedding_norm", "fast", "top_k", "top_p")
+NULLABLE = ("clip_norm", "chunk_rows", "chunk", "n_kv_heads", "d_head", "d_ff", "embedding_norm", "fast", "top_k")
+NULLABLE += ("top_p",)
+
+# mappings whose names are the user's own
+OPEN = ("recipes", "encoder_recipes", "decoder_recipes")
 
 
 def known_keys(cfg: DictConfig) -> list[str]:
@@ -59,22 +63,14 @@ def problems(base: DictConfig, cfg: DictConfig, name: str, groups: Collection[st
         if repr(raw) != repr(_at(typed, key)) and (message := _wrong(key, base, cfg, raw, groups)):
             yield key, message
     there = set(known)
-    open_maps = tuple(f"{key}." for key in known if _is_empty_map(base, key))
     for key in known_keys(cfg):
-        if key not in there and not key.startswith(open_maps) and (key.rpartition(".")[0] in there or "." not in key):
+        if key not in there and not is_open(key) and (key.rpartition(".")[0] in there or "." not in key):
             yield key, f"'{key}' is no key of '{name}'{nearest(key, known)}"
 
 
-def _is_empty_map(base: DictConfig, key: str) -> bool:
-    """Whether minitf leaves a mapping empty, for names of the user's own."""
-    return isinstance(value := _quiet(base, key), DictConfig) and len(value) == 0
-
-
-def _quiet(base: DictConfig, key: str) -> Any:
-    """The value at a key, None where it is missing or an interpolation."""
-    holder = OmegaConf.select(base, key.rpartition(".")[0]) if "." in key else base
-    last = key.rpartition(".")[2]
-    return None if OmegaConf.is_missing(holder, last) or OmegaConf.is_interpolation(holder, last) else holder[last]
+def is_open(key: str) -> bool:
+    """Whether a key lies in a mapping whose names are the user's own, such as model.recipes."""
+    return any(part in OPEN for part in key.split(".")[:-1])
 
 
 def _at(tree: Any, key: str) -> Any:
