@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
 from minitf.blocks.stack import Stack
+from minitf.errors import ConfigError
 from minitf.models.embedding import Embedding
 
 
@@ -73,6 +74,11 @@ class Encoder(Stack):
         self.embedding = embedding
         tied_to = self.embedding if tie_embeddings else None
         self.head = head(d_model=d_model, vocab_size=vocab_size, n_classes=n_classes, tied_to=tied_to)
+        if getattr(self.head, "reads_memory", False):
+            raise ConfigError(
+                f"{type(self.head).__name__} points at places of a source, which an encoder alone has not: "
+                "choose model=pointer_tiny, or another model/head"
+            )
         init(self)
 
     def hidden(self, ids: Tensor, pos: Tensor | None = None) -> Tensor:

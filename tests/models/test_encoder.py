@@ -178,6 +178,11 @@ def test_data_without_classes_is_refused_by_heads_that_need_them(head):
     parts.model("bert_tiny", "model.n_classes=null")
 
 
+def test_a_head_that_points_is_refused():
+    with pytest.raises(ConfigError, match="places of a source, which an encoder alone has not"):
+        parts.model("bert_tiny", "model/head=pointer")
+
+
 def test_every_argument_of_the_encoder_has_a_docstring():
     for argument in inspect.signature(Encoder).parameters:
         assert argument in Encoder.__doc__, argument

@@ -118,7 +118,7 @@ def vaswani():
     torch.manual_seed(0)
     theirs = nn.Transformer(16, 4, 2, 2, 64, dropout=0.0, batch_first=True, norm_first=False).eval()
     theirs.encoder.norm = theirs.decoder.norm = None  # a second norm after the last layer, which the paper has not
-    theirs.encoder.enable_nested_tensor = False  # warns, and is no part of the definition
+    theirs.encoder.use_nested_tensor = False  # warns, and is no part of the definition
     shake(theirs)
     ours = parts.model("vaswani_tiny", "model.attention.projection.bias=true")
     table = 0.5 * torch.randn(65, 16)
