@@ -13,6 +13,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.config import DATA_FACTS, config_dir, config_groups
+from minitf.suited import suited
 
 NAME = "train"
 FACTS = [f"data.{fact}" for fact in DATA_FACTS]
@@ -20,6 +21,9 @@ FACTS = [f"data.{fact}" for fact in DATA_FACTS]
 SMALL = {
     "d_model": (8, 8, 16, 16, 16, 16, 24, 24, 32, 32, 48, 64, 10),
     "n_layers": (1, 1, 1, 2, 3),
+    "n_encoder_layers": (1, 1, 2),
+    "n_decoder_layers": (1, 1, 2),
+    "n_val": (1, 5, 16),
     "n_heads": (1, 2, 2, 4, 4, 4, 3),
     "n_kv_heads": ("null", 1, 1, 2, 4, 3),
     "d_head": ("null", 4, 8, 16, 3),
@@ -44,11 +48,13 @@ SMALL = {
     "dataset": ("nobody/nothing",),
 }
 # always given: their defaults are for real runs
-FRAME = "d_model n_layers seq_len batch_size max_steps vocab_size val_fraction path dataset".split()
+FRAME = "d_model n_layers n_encoder_layers n_decoder_layers n_val".split()
+FRAME += "seq_len batch_size max_steps vocab_size val_fraction path dataset".split()
 # chosen seldom, and in this share of cases beside a mistake that is found before any work: they are slow, read what is
 # not here, start processes, or are refused anyway
 SELDOM = {
-    ("model/mask", "full"): 0.0,
+    **{("model/mask", name): 0.0 for name in ("full", "document", "bigbird", "block_local")},
+    **{("model/mask", name): 0.0 for name in ("closed_diagonal", "prefix_lm")},
     ("data", "python_stdlib"): 1.0,
     ("data", "shakespeare"): 1.0,
     ("data", "hub"): 1.0,
@@ -97,7 +103,8 @@ def generate(seed: int, corpus: Path) -> Case:
     frame = [key for key in free if _last(key) in FRAME]
     taken = dict.fromkeys([*frame, *draw.sample(free, min(len(free), draw.randrange(8)))])
     usual = _usual(in_defaults)
-    typed = {group: f"{group}={option}" for group, option in in_defaults.items() if usual[group] != option}
+    always = ("task", "data")  # what goes with the model would be another one
+    typed = {g: f"{g}={option}" for g, option in in_defaults.items() if usual[g] != option or g in always}
     typed |= {key: f"{key}={values[key]}" for key in taken}
     if "experiment" in chosen:
         typed["+experiment"] = f"+experiment={chosen['experiment']}"
@@ -116,38 +123,48 @@ def options(group: str) -> list[str]:
 
 def groups() -> list[str]:
     """The groups that training has: those of its defaults, what lies below them, and the experiments."""
-    top = {group.split("/")[0] for group in _read("", NAME)[0]} | {"experiment"}
+    top = {group.split("/")[0] for group in _read("", NAME).groups} | {"experiment"}
     return [group for group in config_groups() if group.split("/")[0] in top and options(group)]
 
 
 def keys_of(chosen: dict[str, str]) -> dict[str, Any]:
     """Every dotted key that these options have, with its value as it stands in their files."""
-    found = dict(_read("", NAME)[1])
+    found = dict(_read("", NAME).keys)
     for group, option in chosen.items():
-        own = _read(group, option)[1]
+        own = _read(group, option).keys
         found |= {f"{group.replace('/', '.')}.{key}": value for key, value in own.items()}
     return found
 
 
+@dataclass
+class _Option:
+    """What an option's file holds, with that of what it is made from: groups below it, changes deeper down, keys."""
+
+    groups: dict[str, str] = field(default_factory=dict)
+    changes: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, Any] = field(default_factory=dict)
+
+
 @cache
-def _read(group: str, option: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """The groups that an option has, with their defaults, and its keys, both with those of what it is made from."""
+def _read(group: str, option: str) -> _Option:
     node = OmegaConf.load(config_dir() / group / f"{option}.yaml")
-    below: dict[str, str] = {}
-    keys: dict[str, Any] = {}
+    found = _Option()
     for entry in node.pop("defaults", []):
         if isinstance(entry, DictConfig):
             ((name, default),) = entry.items()
-            if not name.startswith("override "):
-                below[f"{group}/{name}".lstrip("/")] = default
+            if name.startswith("override "):
+                found.changes[f"{group}/{name.removeprefix('override ')}"] = default
+            elif "@" not in name:  # a part inside a part: left as it is
+                found.groups[f"{group}/{name}".lstrip("/")] = default
         elif entry != "_self_":
             name, _, place = entry.partition("@")
             inherited = _read(group, name)
-            below |= inherited[0]
-            keys |= {f"{place}.{key}" if place else key: value for key, value in inherited[1].items()}
+            found.groups |= inherited.groups
+            found.changes |= inherited.changes
+            found.keys |= {f"{place}.{key}" if place else key: value for key, value in inherited.keys.items()}
     node.pop("hydra", None)
-    keys |= _leaves(OmegaConf.to_container(node, resolve=False))
-    return below, keys
+    found.keys |= _leaves(OmegaConf.to_container(node, resolve=False))
+    return found
 
 
 def _leaves(node: dict, prefix: str = "") -> dict[str, Any]:
@@ -160,23 +177,40 @@ def _leaves(node: dict, prefix: str = "") -> dict[str, Any]:
 def _choose(draw: random.Random) -> dict[str, str]:
     """An option for each group, from above to below: an option says which groups there are under it."""
     chosen: dict[str, str] = {}
-    waiting = list(_read("", NAME)[0])
+    waiting = list(_read("", NAME).groups)
+    fits: dict[str, str] = {}
     while waiting:
         group = waiting.pop(0)
         names = options(group)
         weights = [0.04 if (group, name) in SELDOM else 1.0 for name in names]
         chosen[group] = draw.choices(names, weights)[0]
-        waiting += _read(group, chosen[group])[0]
+        if group == "model" and draw.random() < 0.85:
+            fits = _fitting(draw, chosen[group])
+        chosen[group] = fits.get(group, chosen[group])
+        waiting += _read(group, chosen[group]).groups
     if draw.random() < 0.05:
         chosen["experiment"] = draw.choice(options("experiment"))
     return chosen
 
 
+def _fitting(draw: random.Random, model: str) -> dict[str, str]:
+    """A task, data and a head that go with a model."""
+    typed = [f"model={model}", *([f"task={draw.choice(('classify', 'tag'))}"] if draw.random() < 0.5 else [])]
+    typed = typed if model == "bert_tiny" else typed[:1]
+    fits = dict(override.split("=", 1) for override in [*typed, *suited(typed)])
+    own = _read("model", model)
+    head = {group: option for group, option in (own.groups | own.changes).items() if group == "model/head"}
+    fits = {"task": "causal_lm", "data": "text_files", **head, **fits}
+    return {group: option for group, option in fits.items() if group in config_groups()}
+
+
 def _usual(chosen: dict[str, str]) -> dict[str, str]:
     """What each of these groups would be if it were not typed."""
-    usual = dict(_read("", NAME)[0])
+    usual = dict(_read("", NAME).groups)
     for group, option in chosen.items():
-        usual |= _read(group, option)[0]
+        usual |= _read(group, option).groups
+    for group, option in chosen.items():
+        usual |= _read(group, option).changes
     return usual
 
 
