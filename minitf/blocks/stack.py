@@ -12,6 +12,7 @@ from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.layer import is_there
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
+from minitf.blocks.position.once import OncePerPass
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
 from minitf.positions import offset
@@ -123,13 +124,14 @@ class Stack(nn.Module):
             pos = self._next_positions(x, caches)
         else:
             self._check_positions(x, pos)
+        position = OncePerPass(self.position)
         x = self.dropout(self.embedding_norm(self.position.embed(x, pos)))
         for i, layer in enumerate(self.layers):
             x = layer(
                 x,
                 pos=pos,
                 plain=plain,
-                position=self.position,
+                position=position,
                 memory=memory,
                 memory_pos=memory_pos,
                 cache=None if caches is None else caches[i],

@@ -247,3 +247,19 @@ def test_what_rope_cannot_do_is_refused(values):
 def test_what_a_position_cannot_do_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         rope(*overrides)
+
+
+@pytest.mark.parametrize("name", parts.options("model/position"))
+def test_layers_share_what_depends_on_the_positions_alone(name, monkeypatch):
+    model = parts.model("gpt_tiny", f"model/position={name}", "model.n_layers=3")
+    made = []
+    for hook in ("turns", "bias"):
+        usual = getattr(model.position, hook)
+        monkeypatch.setattr(model.position, hook, lambda *a, u=usual, h=hook: made.append(h) or u(*a))
+    ids = torch.randint(65, (2, 6))
+    together = model(ids)
+    assert made == [hook for hook in ("turns", "bias") if {"turns": "rotate"}.get(hook, hook) in model.position.uses]
+    # the same where every layer asks for itself
+    for layer in model.layers:
+        layer.position = model.position
+    assert torch.equal(model(ids), together)

@@ -44,14 +44,18 @@ class Rope(Position):
         self.n_rotated = rotated_width(d_head, rotated)
         self.scaling = scaling
 
-    def rotate(self, x: Tensor, pos: Tensor) -> Tensor:
-        per_place = self.scaling(frequencies(self.n_rotated, self.base, x.device), self.base)
+    def turns(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, each (B or 1, 1, T, r/2)."""
+        per_place = self.scaling(frequencies(self.n_rotated, self.base, pos.device), self.base)
         angle = offset(pos)[:, None, :, None].float() * per_place
         cos, sin = angle.cos(), angle.sin()
         if self.scaling.magnitude != 1.0:
             cos, sin = cos * self.scaling.magnitude, sin * self.scaling.magnitude
         # only cos and sin may be rounded to a narrow dtype, never the angle
-        cos, sin = cos.to(x.dtype), sin.to(x.dtype)
+        return cos.to(dtype), sin.to(dtype)
+
+    def rotate(self, x: Tensor, pos: Tensor, table: tuple[Tensor, Tensor] | None = None) -> Tensor:
+        cos, sin = self.turns(pos, x.dtype) if table is None else table
         rest = [] if self.n_rotated == x.size(-1) else [x[..., self.n_rotated :]]
         a, b = x[..., : self.n_rotated].chunk(2, dim=-1)
         return torch.cat([a * cos - b * sin, b * cos + a * sin, *rest], dim=-1)
