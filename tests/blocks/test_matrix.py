@@ -69,7 +69,7 @@ def test_a_large_sample_keeps_the_laws(shard, record_property):
 @pytest.mark.slow
 @pytest.mark.skipif(
     not FULL,
-    reason="half a million cells, some 90 minutes of CPU: MINITF_FULL_MATRIX=1 pytest tests/blocks/test_matrix.py -m slow -k full",
+    reason="90 minutes of CPU: MINITF_FULL_MATRIX=1 pytest tests/blocks/test_matrix.py -m slow -k full",
 )
 @pytest.mark.parametrize("shard", SHARDS, ids=parts.name)
 def test_the_full_product_keeps_the_laws(shard, record_property):
