@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from cover import cover
 from omegaconf import DictConfig, OmegaConf
+from refused import refused
 
 from minitf.blocks.position.none import NoPosition
 from minitf.cache import KVCache
@@ -156,6 +157,11 @@ def _unwrapped(made: Any) -> Any:
     return partial(made.func, *made.args, **{key: _unwrapped(value) for key, value in made.keywords.items()})
 
 
+def head_counts() -> list[str]:
+    """Names of the options of model/attention that attend: they differ in the number of heads alone."""
+    return [name for name in options("model/attention") if "score" in own("model/attention", name)]
+
+
 def causal_masks() -> list[str]:
     """Names of the masks that show nothing later: those that a cache can serve."""
     return [name for name in options("model/mask") if not factory("model/mask", name).sees_future]
@@ -191,8 +197,8 @@ def padded(lengths: list[int], side: str) -> torch.Tensor | None:
 
 
 def pairs(**axes: list) -> list[dict]:
-    """Few cells that hold every pair of choices of two axes at least once; always the same ones."""
-    return cover(axes)
+    """Few cells that hold every pair of choices of two axes that is not refused; always the same ones."""
+    return cover(axes, refused)
 
 
 def product(**axes: list) -> list[dict]:

@@ -6,11 +6,11 @@ from minitf.cache import Dynamic
 from minitf.tap import Tap, zero_heads
 
 CELLS = {
-    "attention": parts.options("model/attention"),
+    "attention": parts.head_counts(),
     "position": parts.options("model/position"),
     "mask": parts.options("model/mask"),
     "layer": parts.options("model/layer"),
-    "ffn": parts.options("model/ffn"),
+    "ffn": [name for name in parts.options("model/ffn") if name != "none"],
     "training": [False, True],
     "attention_dropout": [0.0, 0.2],
     "padding": list(parts.PADDINGS),

@@ -24,7 +24,7 @@ from minitf.tap import Tap
 
 LENGTH, D_MODEL, HEADS = 7, 16, 4
 GROUPS = {
-    "heads": "model/attention",
+    "attention": "model/attention",
     "score": "model/attention/score",
     "normalize": "model/attention/normalize",
     "projection": "model/attention/projection",
@@ -35,7 +35,7 @@ GROUPS = {
 # other values of a part that is there already: in the full product they would show nothing new
 ALIASES = {"mask": ["document"], "projection": ["free_bias"]}
 # what every cell of the full product names; the other axes are drawn
-FULL = ("score", "normalize", "projection", "position", "mask", "heads", "dtype")
+FULL = ("score", "normalize", "projection", "position", "mask", "attention", "dtype")
 SIZES = {"d_model/H": {}, "d_head=6": {"d_head": 6}, "d_head=5": {"d_head": 5}, "d_value=6": {"d_value": 6}}
 FAST = parts.options("model/attention/fast")
 # what lets the ways for long rows work on short ones, and FlexAttention without its compiler
@@ -45,14 +45,9 @@ LONG = (
 )
 
 
-def head_counts() -> list[str]:
-    """The options of model/attention that differ in the number of heads alone."""
-    return [name for name in parts.options("model/attention") if "score" in parts.own("model/attention", name)]
-
-
 AXES: dict[str, list] = {
-    **{axis: parts.nested(group) for axis, group in GROUPS.items() if axis != "heads"},
-    "heads": head_counts(),
+    **{axis: parts.nested(group) for axis, group in GROUPS.items() if axis != "attention"},
+    "attention": parts.head_counts(),
     "sizes": list(SIZES),
     "bias": [False, True],
     "dropout": [0.0, 0.3],  # which must do nothing in evaluation mode
@@ -90,7 +85,7 @@ def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
         chosen["projection"] = functools.partial(chosen["projection"], bias=True)
     fast = short(parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"]))
     how = {**chosen, **SIZES[cell["sizes"]], "dropout": cell["dropout"], "fast": fast}
-    return parts.factory("model/attention", cell["heads"])(d_model=D_MODEL, mask=mask, **how)
+    return parts.factory("model/attention", cell["attention"])(d_model=D_MODEL, mask=mask, **how)
 
 
 @cache

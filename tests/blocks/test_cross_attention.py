@@ -11,7 +11,7 @@ from minitf.cache import Dynamic
 from minitf.errors import ConfigError
 
 
-@pytest.mark.parametrize("attention", AXES["heads"])
+@pytest.mark.parametrize("attention", AXES["attention"])
 @pytest.mark.parametrize("fast", [True, False])
 def test_cross_attention_reads_all_of_a_padded_source_and_keeps_it(attention, fast):
     block = parts.attention(f"model/attention={attention}", "model/mask=causal")

@@ -29,7 +29,7 @@ from minitf.blocks.normalize import hide
 from minitf.blocks.position import Position
 
 FULL = "MINITF_FULL_MATRIX" in os.environ
-SHARDS = parts.product(**{axis: PRODUCT[axis] for axis in ("score", "normalize", "heads")}) if FULL else [{}]
+SHARDS = parts.product(**{axis: PRODUCT[axis] for axis in ("score", "normalize", "attention")}) if FULL else [{}]
 MOST_FAILURES = 20
 
 
@@ -67,7 +67,10 @@ def test_a_large_sample_keeps_the_laws(shard, record_property):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FULL, reason="an hour: MINITF_FULL_MATRIX=1 pytest tests/blocks/test_matrix.py -m slow -k full")
+@pytest.mark.skipif(
+    not FULL,
+    reason="90 minutes of CPU: MINITF_FULL_MATRIX=1 pytest tests/blocks/test_matrix.py -m slow -k full",
+)
 @pytest.mark.parametrize("shard", SHARDS, ids=parts.name)
 def test_the_full_product_keeps_the_laws(shard, record_property):
     check(full(**shard), record_property)
@@ -87,8 +90,8 @@ def test_the_cover_holds_every_pair_that_is_not_refused_and_no_other():
 
 def test_the_full_product_is_full_but_for_refused_pairs():
     fixed = {axis: AXES[axis][0] for axis in ("score", "normalize", "mask", "dtype")}
-    cells = {tuple((axis, cell[axis]) for axis in ("projection", "position", "heads")) for cell in full(**fixed)}
-    every = itertools.product(*([(axis, v) for v in PRODUCT[axis]] for axis in ("projection", "position", "heads")))
+    cells = {tuple((axis, cell[axis]) for axis in ("projection", "position", "attention")) for cell in full(**fixed)}
+    every = itertools.product(*([(axis, v) for v in PRODUCT[axis]] for axis in ("projection", "position", "attention")))
     assert cells == {cell for cell in every if not any(refused(*pair) for pair in itertools.combinations(cell, 2))}
 
 
@@ -109,12 +112,19 @@ def test_the_ways_for_long_rows_are_taken_here(path, module, step, mask):
 
 BASE = {
     **{"score": "scaled_dot", "normalize": "softmax", "projection": "free", "qk_norm": "none", "position": "none"},
-    **{"mask": "causal", "heads": "mha", "sizes": "d_model/H", "bias": False, "dropout": 0.0, "dtype": torch.float64},
+    **{
+        "mask": "causal",
+        "attention": "mha",
+        "sizes": "d_model/H",
+        "bias": False,
+        "dropout": 0.0,
+        "dtype": torch.float64,
+    },
     **{"padding": "none", "pieces": (4, 1, 2), "path": "sdpa"},
 }
 
 
-@pytest.mark.parametrize("axis", sorted(GROUPS.keys() - {"heads"}))
+@pytest.mark.parametrize("axis", sorted(GROUPS.keys() - {"attention"}))
 def test_no_two_choices_are_the_same_on_these_few_tokens(axis):
     outputs = {}
     for choice in AXES[axis]:

@@ -16,18 +16,18 @@ from minitf.errors import ConfigError
 
 INSIDE = ("score", "normalize", "projection", "qk_norm")  # of attention
 PRESET = OmegaConf.to_container(parts.node())
-AROUND = [key for key in PRESET if (config_dir() / "model" / key).is_dir() and key not in GROUPS and key != "attention"]
+AROUND = [key for key in PRESET if (config_dir() / "model" / key).is_dir() and key not in GROUPS]
 CHOICES = {
     **{axis: AXES[axis] for axis in (*INSIDE, "position", "mask", "sizes", "bias")},
-    "heads": [*AXES["heads"], "none"],
+    "attention": parts.options("model/attention"),
     **{axis: parts.nested(f"model/{axis}") for axis in AROUND},
 }
 
 
 def build_model(cell):
     """A whole decoder; without attention, what is inside of attention has no meaning and is left out."""
-    attention = parts.factory("model/attention", cell["heads"])
-    if cell["heads"] != "none":
+    attention = parts.factory("model/attention", cell["attention"])
+    if cell["attention"] != "none":
         inside = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in INSIDE}
         if cell["bias"] and "bias" in inside["projection"].keywords:
             inside["projection"] = functools.partial(inside["projection"], bias=True)
@@ -60,7 +60,7 @@ def listed():
 @pytest.mark.parametrize(("a", "b", "refusal"), listed())
 def test_every_listed_pair_is_refused_in_one_sentence_that_names_both(a, b, refusal):
     # without attention, what is inside of it is not even built
-    choices = {**CHOICES, "heads": AXES["heads"], **{axis: [value] for axis, value in (a, b)}}
+    choices = {**CHOICES, "attention": AXES["attention"], **{axis: [value] for axis, value in (a, b)}}
     space = Space(choices, others(refusal))
     (cell,) = space.sample(1, seed=0)
     with pytest.raises(ConfigError, match=refusal.message):

@@ -27,7 +27,7 @@ REFUSED = [
     Refusal(
         "queries and keys are one tensor, so they cannot differ in the number of heads",
         ("projection", "tied_qk", "identity"),
-        ("heads", "gqa", "mqa"),
+        ("attention", "gqa", "mqa"),
         r"n_kv_heads \(\d\) must be n_heads \(4\)",
     ),
     Refusal(
@@ -62,13 +62,13 @@ REFUSED = [
     ),
     Refusal(
         "a matrix that is not there cannot be changed",
-        ("heads", "none"),
+        ("attention", "none"),
         ("init", "zero_q", "zero_qk", "gain", "sigma_reparam"),
         "changes w_q.*, which no projection of this model has",
     ),
     Refusal(
         "without attention there are no heads",
-        ("heads", "none"),
+        ("attention", "none"),
         ("init", "identical_heads"),
         "identical_heads finds no heads in this model",
     ),
@@ -86,13 +86,13 @@ REFUSED = [
     ),
     Refusal(
         "without attention there are no queries to rotate",
-        ("heads", "none"),
+        ("attention", "none"),
         ("position", "rope*"),
         r"works by \['rotate'\], .* takes only \['embed'\]",
     ),
     Refusal(
         "without attention there are no scores to add to",
-        ("heads", "none"),
+        ("attention", "none"),
         ("position", "alibi", "relative_bias"),
         r"works by \['bias'\], .* takes only \['embed'\]",
     ),
