@@ -119,7 +119,7 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
         own = _choices(base.hydra)
         new = {group: wanted[group] for group, option in own.items() if wanted.get(group) not in (None, option)}
         # another option of an outer group may not bring an inner one
-        stays = [group for group in own if not any(group.startswith(f"{outer}/") for outer in new)]
+        stays = [group for group in own if not any(_lies_in(group, outer) for outer in new)]
         if odd := [group for group in stays if not isinstance(wanted.get(group), str)]:
             raise ConfigError(one_option(odd[0]))
         if not new:
@@ -127,6 +127,12 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
                 del base["hydra"]
             return base, own
         chosen |= new
+
+
+def _lies_in(group: str, outer: str) -> bool:
+    """Whether an option of `outer` brings `group`, at a place of its own (group@package) or by its name."""
+    name, _, package = group.partition("@")
+    return name.startswith(f"{outer}/") or f"{package}.".startswith(f"{outer.replace('/', '.')}.")
 
 
 def one_option(group: str) -> str:

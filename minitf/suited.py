@@ -22,7 +22,7 @@ def suited(typed: Sequence[str]) -> list[str]:
         ConfigError: a sweep over options that go with different ones.
     """
     table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
-    said = {argument.partition("=")[0].lstrip("+~") for argument in typed}
+    said = {key.lstrip("+~"): value for key, _, value in (argument.partition("=") for argument in typed)}
     added: list[str] = []
     for group in ("model", "task"):
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
@@ -35,5 +35,13 @@ def suited(typed: Sequence[str]) -> list[str]:
     return added
 
 
-def _without(overrides: list[str], said: set[str]) -> list[str]:
-    return [override for override in overrides if override.partition("=")[0] not in said]
+def _without(overrides: list[str], said: dict[str, str]) -> list[str]:
+    return [override for override in overrides if override.partition("=")[0] not in said and _has(override, said)]
+
+
+def _has(override: str, said: dict[str, str]) -> bool:
+    """Whether data that was typed has the key of an override: synthetic rows have no tokenizer."""
+    if not (override.startswith("data.tokenizer.") and "data" in said):
+        return True
+    option = config_dir() / "data" / f"{said['data']}.yaml"
+    return option.is_file() and "tokenizer:" in option.read_text(encoding="utf-8")

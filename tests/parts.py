@@ -159,7 +159,7 @@ def _unwrapped(made: Any) -> Any:
 
 def head_counts() -> list[str]:
     """Names of the options of model/attention that attend: they differ in the number of heads alone."""
-    return [name for name in options("model/attention") if "score" in own("model/attention", name)]
+    return [name for name in options("model/attention") if name != "none"]
 
 
 def causal_masks() -> list[str]:

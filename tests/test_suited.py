@@ -21,6 +21,8 @@ def test_what_was_typed_wins():
     assert suited(["model=encdec_tiny", "data=other"]) == ["task=seq2seq"]
     assert suited(["model=bert_tiny", "task=tag", "model/head=mine", "data=histogram"]) == []
     assert suited(["model=bert_tiny", "data.tokenizer.special=[bos]"]) == ["task=masked_lm"]
+    assert suited(["task=masked_lm", "data=shakespeare"]) == ["data.tokenizer.special=[bos,mask]"]
+    assert suited(["task=masked_lm", "data=majority"]) == []
 
 
 def test_a_sweep_over_models_of_one_kind_only():

@@ -231,7 +231,8 @@ def _position(
 
 def _check_position(position: Position, attention: nn.Module) -> None:
     if missing := position.uses - attention.accepts:
+        own, other = type(position).__module__.rpartition(".")[2], getattr(attention, "option", None)
         raise ConfigError(
-            f"position={type(position).__name__} works by {sorted(missing)}, but attention="
-            f"{type(attention).__name__} takes only {sorted(attention.accepts)}: choose another of the two"
+            f"model/position={own} works by {sorted(missing)}, but model/attention={other or type(attention).__name__} "
+            f"takes only {sorted(attention.accepts)}: choose another of the two"
         )

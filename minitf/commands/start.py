@@ -189,7 +189,7 @@ def _stored(folder: Path, allow: list[str]) -> tuple[Path | None, int, dict[str,
     from minitf.runs import check_config
     from minitf.training.checkpoint import FOLDER, checkpoints, find_checkpoint, read_checkpoint
 
-    for name in ("config.yaml", "record.json", "tokenizer.json", "metrics.csv"):
+    for name in ("config.yaml", "record.json", "metrics.csv"):
         if not (folder / name).is_file():
             raise ConfigError(f"{folder} lacks {name}, which every run has: bring it back, or start a new run")
     stored = _read_config(folder / "config.yaml")

@@ -39,6 +39,7 @@ SMALL = {
     "chunk_rows": ("null", 1, 7, 64),
     "val_fraction": (0.2, 0.3, 0.5),
     "seed": (0, 1, 7, 12345, 2**32 - 1),
+    "special": ("[bos]", "[bos,mask]"),
     "precision": ("auto", "auto", "32-true", "bf16-mixed", "bf16-true"),
     "strategy": ("auto", "ddp", "fsdp"),
     "accelerator": ("auto", "cpu"),

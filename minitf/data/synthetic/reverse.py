@@ -25,7 +25,7 @@ class Reverse(SyntheticTask):
     def __init__(self, n_symbols: int) -> None:
         self.n_symbols = check_number("n_symbols", n_symbols, 2)
         self.vocab_size = n_symbols + 1
-        self.src_vocab_size = n_symbols
+        self.src_vocab_size = self.vocab_size  # one table can serve both sides
 
     def check(self, seq_len: int) -> None:
         if seq_len < 4:

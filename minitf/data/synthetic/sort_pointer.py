@@ -25,7 +25,7 @@ class SortPointer(SyntheticTask):
     def __init__(self, n_numbers: int) -> None:
         self.n_numbers = check_number("n_numbers", n_numbers, 3)
         self.vocab_size = n_numbers + 1
-        self.src_vocab_size = n_numbers
+        self.src_vocab_size = self.vocab_size  # one table can serve both sides
 
     def check(self, seq_len: int) -> None:
         if not 2 <= seq_len <= self.n_numbers:
