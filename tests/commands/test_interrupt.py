@@ -453,7 +453,7 @@ def test_a_part_of_ones_own_is_resumed_and_written_with_when_it_is_allowed(here,
     from minitf.commands.generate import main as generate
     from minitf.commands.train import main
 
-    (here / "my_parts.py").write_text("from minitf.blocks.ffn import GELU\nclass Mine(GELU):\n    pass\n")
+    (here / "my_parts.py").write_text("from minitf.blocks.ffn.gelu import GELU\nclass Mine(GELU):\n    pass\n")
     monkeypatch.syspath_prepend(here)
     stop_at(20, here / "run", [*TOY, SOURCE, "model.ffn._target_=my_parts.Mine"])
 

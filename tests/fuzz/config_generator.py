@@ -56,6 +56,9 @@ FRAME += "seq_len batch_size max_steps vocab_size val_fraction path dataset".spl
 SELDOM = {
     **{("model/mask", name): 0.0 for name in ("full", "document", "bigbird", "block_local")},
     **{("model/mask", name): 0.0 for name in ("closed_diagonal", "prefix_lm")},
+    ("model/attention", "none"): 0.0,
+    ("model/attention/projection", "identity"): 0.0,
+    ("model/attention/projection", "tied_qk"): 0.0,
     ("data", "python_stdlib"): 1.0,
     ("data", "shakespeare"): 1.0,
     ("data", "hub"): 1.0,
@@ -171,7 +174,8 @@ def _read(group: str, option: str) -> _Option:
 def _leaves(node: dict, prefix: str = "") -> dict[str, Any]:
     found = {}
     for key, value in node.items():
-        found |= _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+        inside = isinstance(value, dict) and value
+        found |= _leaves(value, f"{prefix}{key}.") if inside else {f"{prefix}{key}": value}
     return found
 
 
@@ -218,7 +222,7 @@ def _usual(chosen: dict[str, str]) -> dict[str, str]:
 def _in_range(draw: random.Random, key: str, default: Any, corpus: Path) -> Any:
     """A value that the key's kind allows, as it is typed; None: better not given."""
     last = _last(key)
-    if last.startswith("_") or key in FACTS or str(default).startswith("${"):
+    if last.startswith("_") or key in FACTS or str(default).startswith("${") or default == {}:
         return None
     if last == "path":
         return corpus
