@@ -157,7 +157,7 @@ def _heads(model: nn.Module, shape: Shape) -> str:
     """What fewer key/value heads would save in the first attention block."""
     known = [b for b in attention_blocks(model, shape) if b.sizes is not None and b.projection is not None]
     if not known:
-        return "No attention blocks with queries and keys, so no key/value heads to save."
+        return "No attention with key/value heads of its own, so none to save."
     n, projection = known[0].sizes, known[0].projection
     most, rows = replace(n, G=n.H), []
     possible = [g for g in range(n.H, 0, -1) if n.H % g == 0 and (g == n.H or can_share_heads(projection))]

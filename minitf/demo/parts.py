@@ -9,10 +9,10 @@ from omegaconf import DictConfig
 from torch import nn
 
 from minitf.blocks.layer import is_there
-from minitf.blocks.stack import Stack
 from minitf.blocks.position import Position
 from minitf.blocks.position.relative_bias import RelativeBias
 from minitf.blocks.projection import Projection
+from minitf.blocks.stack import Stack
 from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_ffn, of_norm
 from minitf.demo.cost_attention import of_attention, sizes
 from minitf.demo.cost_recurrent import alignments, recurrent
