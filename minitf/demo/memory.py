@@ -143,7 +143,7 @@ def _training(rows: list[Part], counted: int) -> str:
         f"3 x {total.flops:,} = {3 * total.flops:,} FLOPs"
     )
     if total.spared:
-        step += f", less {total.spared:,} for gradients that nothing needs, such as that of a first state of zeros"
+        step += f", less {total.spared:,} for gradients of constants (a first state of zeros, a singular vector)"
     return paragraph(f"{step}; predicted {total.training:,}, counted {counted:,}.")
 
 
