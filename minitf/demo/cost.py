@@ -1,8 +1,8 @@
-"""What a part costs, by formula: parameters, and floating point operations (FLOPs) of a forward pass.
+"""What a part costs, by formula: parameters, and floating point operations (FLOPs) of a forward and a backward pass.
 
 Only matrix products count, as everywhere: (m,k) times (k,n) takes m*n*k multiplications and as many additions. So a
 matrix costs 2 * rows * parameters; what attention adds to its matrices are q.k and weights.v, which grow with the
-square of the length.
+square of the length. The backward pass has two products for each of the forward pass, one for each factor's gradient.
 """
 
 from __future__ import annotations
@@ -14,13 +14,29 @@ from torch import nn
 
 @dataclass(frozen=True)
 class Cost:
-    """Parameters, and FLOPs of a forward pass."""
+    """Parameters, and FLOPs.
+
+    Attributes:
+        params: number of parameters.
+        flops: of a forward pass.
+        spared: what the backward pass takes less than twice the forward pass, where nothing needs a gradient.
+    """
 
     params: int = 0
     flops: int = 0
+    spared: int = 0
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(self.params + other.params, self.flops + other.flops)
+        return Cost(self.params + other.params, self.flops + other.flops, self.spared + other.spared)
+
+    def __mul__(self, times: int) -> Cost:
+        """The FLOPs of so many passes; the parameters are the same ones."""
+        return Cost(self.params, self.flops * times, self.spared * times)
+
+    @property
+    def training(self) -> int:
+        """FLOPs of a forward and a backward pass."""
+        return 3 * self.flops - self.spared
 
 
 @dataclass(frozen=True)
@@ -42,22 +58,6 @@ def matrix(rows: int, d_in: int, d_out: int, bias: bool = False) -> Cost:
     return Cost(params=d_in * d_out + (d_out if bias else 0), flops=2 * rows * d_in * d_out)
 
 
-def projections(n: Sizes, bias: bool = False) -> Cost:
-    """w_q, w_k, w_v and w_o."""
-    queries, keys = n.B * n.T, n.B * n.S
-    return (
-        matrix(queries, n.D, n.H * n.d, bias)
-        + matrix(keys, n.D, n.G * n.d, bias)
-        + matrix(keys, n.D, n.G * n.d_v, bias)
-        + matrix(queries, n.H * n.d_v, n.D, bias)
-    )
-
-
-def products(n: Sizes) -> Cost:
-    """q.k for every query and key, and the weighted sum of the values; a mask saves nothing by definition."""
-    return Cost(flops=2 * n.B * n.H * n.T * n.S * n.d + 2 * n.B * n.H * n.T * n.S * n.d_v)
-
-
 def feed_forward(rows: int, d_model: int, d_ff: int, gated: bool, bias: bool = False) -> Cost:
     """w_in and w_out, and w_gate where there is one."""
     inside = matrix(rows, d_model, d_ff, bias)
@@ -74,37 +74,14 @@ def cache_bytes(n: Sizes, width: int = 4) -> int:
     return n.G * (n.d + n.d_v) * width
 
 
-def of_attention(block: nn.Module, B: int, T: int, S: int) -> Cost | None:
-    """The cost of an attention block; None: there is no formula for its parts."""
-    if getattr(block, "absent", False):
-        return Cost()
-    n = sizes(block, B, T, S)
-    if n is None or not {"w_q", "w_k", "w_v", "w_o"} <= dict(block.projection.named_children()).keys():
-        return None
-    p = block.projection
-    cost = projections(n, bias=p.w_q.bias is not None) + products(n)
-    if hasattr(p, "w_gate"):
-        cost += matrix(B * T, n.D, n.H * n.d_v, bias=p.w_gate.bias is not None)
-    cost += of_norm(block.q_norm, n.d) + of_norm(block.k_norm, n.d)
-    return if_counted(cost, block)
-
-
-def sizes(block: nn.Module, B: int, T: int, S: int) -> Sizes | None:
-    """The sizes of an attention block that reads S keys for T queries; None where it has no such sizes."""
-    p = getattr(block, "projection", None)
-    if p is None or not hasattr(block, "score"):
-        return None
-    return Sizes(B=B, T=T, S=S, D=p.d_model, H=p.n_heads, G=p.n_kv_heads, d=p.d_head, d_v=p.d_value)
-
-
 def of_ffn(ffn: nn.Module, rows: int) -> Cost | None:
     """The cost of a feed-forward network; None: there is no formula for it."""
     if hasattr(ffn, "experts"):  # each row goes through the router and top_k of the experts
-        one, all_rows = of_ffn(ffn.experts[0], rows), ffn.router.in_features * ffn.router.out_features
+        one, router = of_ffn(ffn.experts[0], rows * ffn.top_k), ffn.router
         if one is None:
             return None
-        total = Cost(one.params * len(ffn.experts), one.flops * ffn.top_k) + Cost(all_rows, 2 * rows * all_rows)
-        return if_counted(total, ffn)
+        experts = Cost(one.params * len(ffn.experts), one.flops, one.spared)
+        return if_counted(experts + matrix(rows, router.in_features, router.out_features), ffn)
     if not hasattr(ffn, "w_in"):
         return if_counted(Cost(), ffn)
     d_model, d_ff = ffn.w_in.in_features, ffn.w_in.out_features
@@ -119,6 +96,7 @@ def of_norm(norm: nn.Module | None, width: int) -> Cost:
     return Cost(params=width if isinstance(norm, nn.RMSNorm) else 0)
 
 
-def if_counted(cost: Cost, part: nn.Module) -> Cost | None:
+def if_counted(cost: Cost | None, part: nn.Module) -> Cost | None:
     """None where a part has other parameters than the formula knows: then its FLOPs are others, too."""
-    return cost if cost.params == sum(p.numel() for p in part.parameters()) else None
+    known = cost is not None and cost.params == sum(p.numel() for p in part.parameters())
+    return cost if known else None

@@ -19,6 +19,7 @@ MEANING = {
     "F": "width inside the feed-forward network",
     "V": "tokens of the vocabulary",
     "C": "classes",
+    "n": "tokens that chose the first expert, others differ",
 }
 # what the axes of a tap point, or of what a module of that name gives, stand for; t: the tokens of one of the sequences
 AXES = {
@@ -81,6 +82,8 @@ class Letters:
         axes = AXES.get(name.rpartition(".")[2], "B t D").split()
         if len(axes) != len(shape):
             axes = ["B", *["t"] * (len(shape) - 2), axes[-1]][-len(shape) :]
+        if "experts" in name.split("."):  # an expert gets tokens of all rows
+            axes, sizes["n"] = ["n", axes[-1]], shape[0]
         if "head" not in name.split("."):
             sizes["C"] = None
         return f"({', '.join(self._letter(axis, n, sizes) for axis, n in zip(axes, shape, strict=True))})"

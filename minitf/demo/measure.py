@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -47,17 +48,21 @@ def training_flops(model: nn.Module, inputs: Inputs) -> int:
     return counter.get_total_flops()
 
 
-def optimizer_bytes(model: nn.Module) -> int:
-    """Memory of AdamW's state after a step with the gradients that are there."""
+def training_bytes(model: nn.Module) -> tuple[int, int]:
+    """Memory of the gradients that are there, and of AdamW's state after a step with them."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0)
     optimizer.step()
     state = [value for values in optimizer.state.values() for value in values.values()]
-    return sum(value.nbytes for value in state if isinstance(value, Tensor))
+    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
+    return gradients, sum(value.nbytes for value in state if isinstance(value, Tensor))
 
 
 def score_bytes(model: nn.Module, inputs: Inputs) -> int:
     """Memory of the scores of all attention blocks, if they were all kept."""
-    names = [name for name in Tap.names(model) if name.endswith(".scores")]
+    points = set(Tap.names(model))
+    # a recurrent model shows only the weights, which are as many
+    weights = {p for p in points if p.endswith(".weights") and p.removesuffix("weights") + "scores" not in points}
+    names = sorted(weights | {p for p in points if p.endswith(".scores")})
     with torch.no_grad(), Tap(model, at=names) as tap:
         model(**inputs)
     return sum(value.nbytes for value in tap.values.values())
@@ -81,6 +86,8 @@ def saved_bytes(model: nn.Module, inputs: Inputs) -> int:
 def cache_bytes(model: nn.Module, inputs: Inputs) -> tuple[int, int] | None:
     """Memory of the caches of the model's own tokens, and of those of a source; None: the model takes no caches."""
     if getattr(model, "sees_future", True) or not hasattr(model, "new_caches"):
+        return None
+    if "caches" not in inspect.signature(model.hidden).parameters:  # an encoder, whatever its mask
         return None
     try:
         caches = model.new_caches(Dynamic)

@@ -12,8 +12,10 @@ from torch import nn
 from minitf.blocks.checks import check_positive
 from minitf.blocks.score.scaled_dot import ScaledDot
 from minitf.demo import measure
-from minitf.demo.cost import Sizes, cache_bytes, projections, scores_bytes
-from minitf.demo.parts import Block, Part, Shape, attention_blocks, parts
+from minitf.demo.cost import Cost, Sizes, cache_bytes, scores_bytes
+from minitf.demo.cost_attention import can_share_heads, matrix_shapes, of_projection
+from minitf.demo.part import Part, Shape
+from minitf.demo.parts import Block, attention_blocks, parts
 from minitf.demo.record import batch_for, build_model
 from minitf.demo.text import paragraph, table
 
@@ -40,11 +42,14 @@ def memory(*, batch: int, length: int, src_length: int, long_length: int, long_h
     counted, output = measure.forward_flops(model, inputs)
     shape = Shape(batch, length, src_length if "src" in inputs else None, output.numel() // output.size(-1))
     source = f", and of {src_length} tokens of the source" if "src" in inputs else ""
+    rows = parts(model, config, shape)
+    trained = measure.training_flops(model.train(), inputs)  # leaves gradients, which take memory as well
     return "\n\n".join(
         [
             f"{type(model).__name__}, a pass over {batch} rows of {length} tokens{source}",
-            _parts(model, parts(model, config, shape), counted),
-            _bytes(model, inputs, shape, counted[""]),
+            _parts(model, rows, counted),
+            _bytes(model, inputs, shape),
+            _training(rows, trained),
             _heads(model, shape),
             _long(long_length, long_heads),
         ]
@@ -53,40 +58,49 @@ def memory(*, batch: int, length: int, src_length: int, long_length: int, long_h
 
 def _parts(model: nn.Module, rows: list[Part], counted: dict[str, int]) -> str:
     """Parameters and FLOPs per part, predicted and counted."""
-    lines, done = [], set()
-    predicted_params, predicted_flops, known = 0, 0, True
-    named = dict(model.named_modules())
-    flops_left = counted[""]
+    named, done, params = dict(model.named_modules()), set(), []
     for part in rows:
         own = {id(p): p.numel() for name in part.names for p in named[name].parameters() if id(p) not in done}
         done |= own.keys()
-        flops = sum(counted.get(name, 0) for name in part.names)
-        flops_left -= flops
+        params.append(sum(own.values()))
+    flops = [sum(counted.get(name, 0) for name in part.names) for part in rows]
+    rest_params = sum(p.numel() for p in model.parameters() if id(p) not in done)
+    rest_flops = counted[""] - sum(flops)
+    for i, part in enumerate(rows):
+        if part.with_rest:
+            flops[i], rest_flops = flops[i] + rest_flops, 0
+    lines = []
+    for part, n, done_flops in zip(rows, params, flops, strict=True):
         cells = (NO_FORMULA, NO_FORMULA) if part.cost is None else (f"{part.cost.params:,}", f"{part.cost.flops:,}")
-        lines.append((part.title, cells[0], f"{sum(own.values()):,}", cells[1], f"{flops:,}"))
-        known = known and part.cost is not None
-        if part.cost is not None:
-            predicted_params, predicted_flops = predicted_params + part.cost.params, predicted_flops + part.cost.flops
-    total = sum(p.numel() for p in model.parameters())
-    rest = sum(p.numel() for p in model.parameters() if id(p) not in done)
-    if rest or flops_left:
-        lines.append(("all else", NO_FORMULA, f"{rest:,}", NO_FORMULA, f"{flops_left:,}"))
-        known = False
-    sums = (f"{predicted_params:,}", f"{predicted_flops:,}") if known else (NO_FORMULA, NO_FORMULA)
-    lines.append(("total", sums[0], f"{total:,}", sums[1], f"{counted['']:,}"))
+        lines.append((part.title, cells[0], f"{n:,}", cells[1], f"{done_flops:,}"))
+    if rest_params or rest_flops:
+        lines.append(("all else", NO_FORMULA, f"{rest_params:,}", NO_FORMULA, f"{rest_flops:,}"))
+    total = _total(rows)
+    known = total is not None and not (rest_params or rest_flops)
+    sums = (f"{total.params:,}", f"{total.flops:,}") if known else (NO_FORMULA, NO_FORMULA)
+    n_params = sum(p.numel() for p in model.parameters())
+    lines.append(("total", sums[0], f"{n_params:,}", sums[1], f"{counted['']:,}"))
     head = ("", "parameters", "counted", "forward FLOPs", "counted")
     return table(head, lines) + "\n" + paragraph(_HOW + ("" if known else _UNKNOWN))
 
 
+def _total(rows: list[Part]) -> Cost | None:
+    """What all parts cost; None where one of them has no formula."""
+    known = [part.cost for part in rows if part.cost is not None]
+    return sum(known, Cost()) if len(known) == len(rows) else None
+
+
 _HOW = (
     "Left by formula, right as counted: parameters in the model, FLOPs by torch's FlopCounterMode. Only matrix "
-    "products count (2 m n k). Attention is counted by definition (as with model.attention.fast=null): on a CPU "
-    "torch's counter does not see inside of its fused attention, which computes the same products."
+    "products count (2 m n k). What is done number by number does not: norms, softmax, activations (with the tanh of "
+    "additive scores), masks, rotations, residual sums. Attention is counted by definition (as with "
+    "model.attention.fast=null): on a CPU torch's counter does not see inside of its fused attention, which computes "
+    "the same products."
 )
 _UNKNOWN = f" {NO_FORMULA}: no formula for this part."
 
 
-def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape, forward: int) -> str:
+def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape) -> str:
     """The memory of training and of generation, predicted and measured."""
     n_params, n_tensors = sum(p.numel() for p in model.parameters()), len(list(model.parameters()))
     blocks = attention_blocks(model, shape)
@@ -94,17 +108,13 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape, forward: int)
     with measure.by_definition(model):
         saved_plain = measure.saved_bytes(model, inputs)
     saved_fast = measure.saved_bytes(model, inputs)
-    training = measure.training_flops(model, inputs)
-    gradients = sum(p.grad.nbytes for p in model.parameters() if p.grad is not None)
-    state = measure.optimizer_bytes(model)
+    gradients, state = measure.training_bytes(model)
     model.eval()
     rows = [
         ("weights, float32", "4 a parameter", 4 * n_params, sum(p.nbytes for p in model.parameters())),
         ("gradients", "4 a parameter", 4 * n_params, gradients),
         ("AdamW's state", "8 a parameter, 4 a tensor", 8 * n_params + 4 * n_tensors, state),
         ("attention scores", "4 B H T S a block", _sum(scores_bytes, blocks), measure.score_bytes(model, inputs)),
-        ("kept for the backward pass", "attention by definition", None, saved_plain),
-        ("kept for the backward pass", "attention as configured", None, saved_fast),
     ]
     if (held := measure.cache_bytes(model, inputs)) is not None:
         own, cross = ([b for b in blocks if b.cached and b.cross == wanted] for wanted in (False, True))
@@ -116,42 +126,55 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape, forward: int)
             )
     cells = [(a, b, NO_FORMULA if c is None else f"{c:,}", f"{d:,}") for a, b, c, d in rows]
     text = table(("", "formula", "bytes", "measured"), cells, left=2)
+    kept = (
+        f"Kept between forward and backward pass, measured only, as torch decides what that is: {saved_plain:,} bytes "
+        f"with attention by definition, {saved_fast:,} with attention as configured."
+    )
+    return f"{text}\n{paragraph(kept)}"
+
+
+def _training(rows: list[Part], counted: int) -> str:
+    """FLOPs of a training step, predicted and counted."""
+    total = _total(rows)
+    if total is None:
+        return paragraph(f"A training step takes {counted:,} FLOPs as counted; a part has no formula.")
     step = (
         "The backward pass has two products for each of the forward pass, so a training step takes "
-        f"3 x {forward:,} = {3 * forward:,} FLOPs; counted {training:,}."
+        f"3 x {total.flops:,} = {3 * total.flops:,} FLOPs"
     )
-    if training < 3 * forward:
-        step += " What needs no gradient, such as a first state of zeros, saves a little."
-    return f"{text}\n{paragraph(step)}"
+    if total.spared:
+        step += f", less {total.spared:,} for gradients of constants (a first state of zeros, a singular vector)"
+    return paragraph(f"{step}; predicted {total.training:,}, counted {counted:,}.")
 
 
 def _sum(formula: Callable[[Sizes], int], blocks: list[Block]) -> int | None:
-    """The sum over attention blocks; None where one of them has no sizes, or there are none."""
+    """The sum over attention blocks; None where one of them has no sizes."""
     known = [b.sizes for b in blocks if b.sizes is not None]
-    return sum(map(formula, known)) if blocks and len(known) == len(blocks) else None
+    return sum(map(formula, known)) if len(known) == len(blocks) else None
 
 
 def _heads(model: nn.Module, shape: Shape) -> str:
     """What fewer key/value heads would save in the first attention block."""
-    known = [b.sizes for b in attention_blocks(model, shape) if b.sizes is not None]
+    known = [b for b in attention_blocks(model, shape) if b.sizes is not None and b.projection is not None]
     if not known:
-        return "No attention blocks with queries and keys, so no key/value heads to save."
-    n = known[0]
-    most = replace(n, G=n.H)
-    rows = []
-    for g in [g for g in range(n.H, 0, -1) if n.H % g == 0]:
+        return "No attention with key/value heads of its own, so none to save."
+    n, projection = known[0].sizes, known[0].projection
+    most, rows = replace(n, G=n.H), []
+    possible = [g for g in range(n.H, 0, -1) if n.H % g == 0 and (g == n.H or can_share_heads(projection))]
+    for g in possible:
         one = replace(n, G=g)
-        params, held = projections(one).params, cache_bytes(one)
+        params, held = of_projection(projection, one).params, cache_bytes(one)
         rows.append(
             (
                 f"{g}" + (" (this model)" if g == n.G else ""),
                 f"{params:,}",
-                "" if g == n.H else f"{projections(most).params / params:.2f} x fewer",
+                "" if g == n.H else f"{of_projection(projection, most).params / params:.2f} x fewer",
                 f"{held:,}",
                 "" if g == n.H else f"{cache_bytes(most) / held:.0f} x fewer",
             )
         )
-    head = ("key/value heads", "w_q, w_k, w_v, w_o", "", "cache bytes per token", "")
+    names = ", ".join(matrix_shapes(projection, n)) or "no matrices"
+    head = ("key/value heads", names, "", "cache bytes per token", "")
     what = f"One attention block of width {n.D} with {n.H} query heads, by formula:"
     return f"{what}\n{table(head, rows)}"
 

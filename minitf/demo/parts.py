@@ -3,60 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from omegaconf import DictConfig
 from torch import nn
 
 from minitf.blocks.layer import is_there
+from minitf.blocks.position import Position
+from minitf.blocks.position.relative_bias import RelativeBias
+from minitf.blocks.projection import Projection
 from minitf.blocks.stack import Stack
-from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_attention, of_ffn, of_norm, sizes
-
-
-@dataclass
-class Part:
-    """One row: `names` are modules of the model, `cost` is what all of them cost together, None without a formula."""
-
-    title: str
-    names: list[str] = field(default_factory=list)
-    cost: Cost | None = field(default_factory=Cost)
-
-    def add(self, name: str, cost: Cost | None) -> None:
-        """Another module that belongs to this row."""
-        self.names.append(name)
-        self.cost = None if cost is None or self.cost is None else self.cost + cost
-
-
-@dataclass
-class Shape:
-    """What is run: B rows of T tokens, those of the source S long; `outputs` is the number of rows of the logits."""
-
-    B: int
-    T: int
-    S: int | None
-    outputs: int
+from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_ffn, of_norm
+from minitf.demo.cost_attention import of_attention, sizes
+from minitf.demo.cost_recurrent import alignments, recurrent
+from minitf.demo.cost_score import of_score
+from minitf.demo.part import Part, Shape
+from minitf.models.head.pointer import PointerHead
 
 
 @dataclass
 class Block:
-    """An attention block: its sizes (None where it has none), whether it reads a source, whether a cache serves it."""
+    """An attention block.
+
+    Attributes:
+        sizes: None where it has none.
+        projection: None in a recurrent model, which reads the memory as it is.
+        cross: whether it reads a source.
+        cached: whether a cache serves it.
+    """
 
     sizes: Sizes | None
+    projection: Projection | None
     cross: bool
     cached: bool
 
 
 def attention_blocks(model: nn.Module, shape: Shape) -> list[Block]:
-    """Every attention block of the model's stacks."""
-    found = []
+    """Every attention block of the model's stacks, or of a recurrent model."""
+    found = [Block(n, projection=None, cross=True, cached=False) for _, _, n in alignments(model, shape)]
     for _, stack, length in _stacks(model, shape):
         cached = shape.S is None or _reads(stack)
         for layer in stack.layers:
             if is_there(layer.attention):
-                found.append(Block(sizes(layer.attention, shape.B, length, length), False, cached))
-            if layer.cross_attention is not None:
-                found.append(Block(sizes(layer.cross_attention, shape.B, length, shape.S), True, cached))
+                found.append(_block(layer.attention, shape.B, length, length, cross=False, cached=cached))
+            if is_there(layer.cross_attention):
+                found.append(_block(layer.cross_attention, shape.B, length, shape.S, cross=True, cached=cached))
     return found
+
+
+def _block(attention: nn.Module, B: int, T: int, S: int, *, cross: bool, cached: bool) -> Block:
+    return Block(sizes(attention, B, T, S), getattr(attention, "projection", None), cross, cached)
 
 
 def parts(model: nn.Module, config: DictConfig, shape: Shape) -> list[Part]:
@@ -64,10 +60,10 @@ def parts(model: nn.Module, config: DictConfig, shape: Shape) -> list[Part]:
     found = _embeddings(model, config)
     for name, stack, length in _stacks(model, shape):
         found += _stack(name, stack, shape, length, config)
-    found += _recurrent(model, shape)
+    found += recurrent(model, shape)
     if isinstance(head := getattr(model, "head", None), nn.Module):
         own = Part("head" + (" (tied to the embedding)" if _is_tied(model) else ""))
-        own.add("head", _head(head, model, shape.outputs))
+        own.add("head", _head(head, model, shape))
         found.append(own)
     return found
 
@@ -129,24 +125,13 @@ def _add_norms(row: Part, name: str, module: nn.Module, d_model: int) -> None:
             row.add(f"{name}.{inner}".rstrip("."), of_norm(norm, d_model))
 
 
-def _position(position: nn.Module, d_model: int) -> Cost | None:
+def _position(position: Position, d_model: int) -> Cost | None:
     """A table has a vector per place, or a number per head and distance; no scheme has a matrix product."""
     if position.limit is not None:
-        return Cost(params=position.limit * d_model)
-    tables = [m for m in position.modules() if isinstance(m, nn.Embedding)]
-    return if_counted(Cost(params=sum(m.num_embeddings * m.embedding_dim for m in tables)), position)
-
-
-def _recurrent(model: nn.Module, shape: Shape) -> list[Part]:
-    """GRUs: three gates, each a matrix for the input and one for the state."""
-    row = Part("recurrent layers")
-    for name, module in model.named_modules():
-        if isinstance(module, nn.GRU | nn.GRUCell):
-            rows = shape.B * (shape.S if shape.S is not None and name.startswith("encoder") else shape.T)
-            gates = 3 * module.hidden_size
-            of_input = matrix(rows, module.input_size, gates, module.bias)
-            row.add(name, if_counted(of_input + matrix(rows, module.hidden_size, gates, module.bias), module))
-    return [row] if row.names else []
+        return if_counted(Cost(params=position.limit * d_model), position)
+    if isinstance(position, RelativeBias):
+        return if_counted(Cost(params=position.n_buckets * position.table.embedding_dim), position)
+    return if_counted(Cost(), position)
 
 
 def _is_tied(model: nn.Module) -> bool:
@@ -154,8 +139,12 @@ def _is_tied(model: nn.Module) -> bool:
     return any(id(p) in tables for p in model.head.parameters())
 
 
-def _head(head: nn.Module, model: nn.Module, rows: int) -> Cost | None:
-    """Its matrices, each once per row of the output; a tied one has no parameters of its own."""
+def _head(head: nn.Module, model: nn.Module, shape: Shape) -> Cost | None:
+    """Its matrices, each once per row of the output, a tied one without parameters of its own; or its score."""
+    if isinstance(head, PointerHead):
+        d_model = model.embedding.embedding_dim
+        return of_score(head.score, Sizes(B=shape.B, T=shape.T, S=shape.S, D=d_model, H=1, G=1, d=d_model, d_v=0))
+    rows = shape.outputs
     tables = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding)}
     total, known = Cost(), set()
     for module in head.modules():

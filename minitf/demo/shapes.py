@@ -12,6 +12,7 @@ from minitf.demo.letters import MEANING, Letters
 from minitf.demo.record import Step, batch_for, build_model, record
 from minitf.demo.text import paragraph, table
 
+_EXPERT = re.compile(r"(.*\bexperts)\.(\d+)\.(.*)")
 _LAYER = re.compile(r"(?:(.*)\.)?layers\.(\d+)\.(.*)")
 Line = tuple[str, str, str, str]
 
@@ -40,9 +41,9 @@ def shapes(*, batch: int, length: int, src_length: int, config: DictConfig) -> s
 
 
 def _walk(steps: Sequence[Step], letters: Letters) -> list[Line]:
-    """The steps in order; layers that do the same as the one before them share one line."""
+    """The steps in order; layers that do the same as the one before them share one line, and so do experts."""
     lines: list[Line] = []
-    before: list[Line] = []
+    before: list[tuple[str, ...]] = []
     same: tuple[str, int, int] | None = None  # stack, first and last layer that repeat the one before
 
     def tell_same() -> None:
@@ -58,14 +59,37 @@ def _walk(steps: Sequence[Step], letters: Letters) -> list[Line]:
             lines += [_line(step.name, step, letters) for step in own]
             continue
         inside = [_line(f"  {_LAYER.fullmatch(step.name)[3]}", step, letters) for step in own]
-        if inside == before:
+        # how many tokens choose an expert is no difference: it is another number with every text
+        told = [(a, b, "" if _EXPERT.match(a) else c, d) for a, b, c, d in inside]
+        if told == before:
             same = (stack, same[1] if same else number, number)
             continue
         tell_same()
-        same, before = None, inside
-        lines += [(f"{stack} layer {number}".strip(), "", "", ""), *inside]
+        same, before = None, told
+        lines += [(f"{stack} layer {number}".strip(), "", "", ""), *_experts(inside)]
     tell_same()
     return lines
+
+
+def _experts(lines: list[Line]) -> list[Line]:
+    """The lines of a layer; experts that do the same as the one before them share one line."""
+    own: dict[str, list[Line]] = {}  # the first column without the line's own end -> lines
+    for line in lines:
+        place = _EXPERT.match(line[0])
+        own.setdefault(f"{place[1]}.{place[2]}" if place else line[0], []).append(line)
+    found: list[Line] = []
+    before, same = [], []
+    for key, block in [*own.items(), ("", [])]:
+        told = [(_EXPERT.sub(r"\1.\3", a), b, d) for a, b, _, d in block] if _EXPERT.match(f"{key}.") else []
+        if told and told == before:
+            same.append(key)
+            continue
+        if same:
+            first, last = same[0], same[-1].rpartition(".")[2]
+            found.append((f"{first}{'' if len(same) == 1 else f'-{last}'}: the same", "", "", ""))
+        before, same = told, []
+        found += block
+    return found
 
 
 def _blocks(steps: Sequence[Step]) -> list[tuple[tuple[str, int | None], list[Step]]]:

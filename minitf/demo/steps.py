@@ -10,6 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from minitf.blocks.attend.reference import attend_reference
+from minitf.blocks.mask import Mask
+from minitf.blocks.mask.full import Full
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.score import Score
 from minitf.config import build
@@ -50,20 +52,24 @@ def parts_of(config: DictConfig, d_head: int) -> tuple[Score, Normalize]:
     """
     if OmegaConf.select(config, "model.attention.score") is None:
         raise ConfigError(
-            "this demo takes score and normaliser of model/attention=mha; this model's attention has none"
+            "this demo shows the score and the normaliser of the model's attention, and this model has none: choose "
+            "another, such as model=gpt_tiny or model/attention=mha"
         )
     torch.manual_seed(config.seed)
     attention = config.model.attention
     return build(attention.score)(d_head=d_head, n_heads=1), build(attention.normalize)(n_heads=1)
 
 
-def attend(config: DictConfig, q: Tensor, k: Tensor, v: Tensor, first_query: int = 0) -> Steps:
+def attend(
+    config: DictConfig, q: Tensor, k: Tensor, v: Tensor, first_query: int = 0, mask: Mask | None = None
+) -> Steps:
     """One head of attention, by definition.
 
     Args:
         config: chooses score, normaliser and mask.
         q, k, v: (T,d), (S,d), (S,d_v).
         first_query: place of the first query; the keys stand at 0, 1, 2, ...
+        mask: instead of the config's.
 
     Raises:
         ConfigError: the config's attention has no score.
@@ -75,7 +81,8 @@ def attend(config: DictConfig, q: Tensor, k: Tensor, v: Tensor, first_query: int
         seen[point] = value
         return value
 
-    mask = build(config.model.mask)
+    if mask is None:  # a recurrent model has none: it reads all of the source
+        mask = build(config.model.mask) if "mask" in config.model else Full()
     q_pos, k_pos = first_query + torch.arange(q.size(0))[None], torch.arange(k.size(0))[None]
     with torch.no_grad():
         out, weights = attend_reference(
@@ -101,6 +108,11 @@ def attend(config: DictConfig, q: Tensor, k: Tensor, v: Tensor, first_query: int
         names=(type(score).__name__, type(normalize).__name__),
         is_softmax=normalize.is_softmax,
     )
+
+
+def own_mask(mask: Mask) -> str:
+    """What a demo with a mask of its own says about it."""
+    return f"The mask is {type(mask).__name__}, the demo's own; model/mask@demo.mask=NAME chooses another."
 
 
 def show(steps: Steps, queries: Sequence[str], keys: Sequence[str], digits: int = 3) -> str:

@@ -6,7 +6,8 @@ import torch
 from omegaconf import DictConfig
 from torch import Tensor
 
-from minitf.demo.steps import attend, show
+from minitf.blocks.mask import Mask
+from minitf.demo.steps import attend, own_mask, show
 from minitf.demo.text import matrix, paragraph, table
 from minitf.errors import ConfigError
 
@@ -14,12 +15,13 @@ TOKENS = ("x1", "x2", "x3")
 X = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 
 
-def toy3(*, random: int | None, config: DictConfig) -> str:
+def toy3(*, random: int | None, mask: Mask, config: DictConfig) -> str:
     """Self-attention of x1 = (1,0), x2 = (0,1), x3 = (1,1) with W_Q = W_K = W_V = the identity.
 
     Args:
         random: a number draws W_Q and W_K at random, with this seed; None leaves them the identity.
-        config: chooses score, normaliser and mask.
+        mask: of this demo alone, so that every model can be asked; the model's own may hide the later tokens.
+        config: chooses score and normaliser.
 
     Raises:
         ConfigError: `random` is no whole number.
@@ -35,7 +37,8 @@ def toy3(*, random: int | None, config: DictConfig) -> str:
         parts += [matrix("q = x W_Q", x @ w_q, TOKENS), matrix("k = x W_K", x @ w_k, TOKENS)]
     else:
         parts.append("W_Q = W_K = W_V = the identity, so q = k = v = x")
-    steps = attend(config, x @ w_q, x @ w_k, x)
+    parts.append(paragraph(own_mask(mask)))
+    steps = attend(config, x @ w_q, x @ w_k, x, mask=mask)
     parts += [show(steps, TOKENS, TOKENS), _distances(x, steps.out), _diagonal(steps.scores)]
     return "\n\n".join(parts)
 

@@ -1,15 +1,30 @@
 """Run a demo inside the test."""
 
 import re
+from functools import cache
 
-from minitf.config import build, check, compose
+from omegaconf import DictConfig, OmegaConf
+from parts import node
+
+from minitf.config import build, compose
+
+
+@cache
+def composed(*overrides: str) -> DictConfig:
+    """The config of a command line; composing takes longer than most demos."""
+    return compose("demo", overrides)
 
 
 def text_of(*overrides: str) -> str:
     """What a command line prints."""
-    cfg = compose("demo", overrides)
-    check(cfg, "demo", overrides)
+    cfg = composed(*overrides).copy()
     return build(cfg.demo)(config=cfg)
+
+
+def small(preset: str, *overrides: str) -> DictConfig:
+    """The config of a demo with a small model."""
+    data = {"vocab_size": 65, "src_vocab_size": 65, "n_classes": 3, "seq_len": 32}
+    return OmegaConf.create({"seed": 0, "data": data, "model": node(preset, *overrides)})
 
 
 def table_of(text: str) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from demos import table_of, text_of
 
 from minitf.config import group_options
 from minitf.demo.masks import picture, visibility
+from minitf.errors import ConfigError
 
 
 def has(text: str, *lines: str) -> None:
@@ -33,8 +34,13 @@ def test_three_tokens_with_random_queries_and_keys_need_not_fit_themselves():
     assert text_of("demo=toy3", "demo.random=2") == texts[2]
 
 
-def test_the_config_chooses_the_mask():
-    has(text_of("demo=toy3", "model/mask=causal"), "x1 0.707 . .", "x1 1.000 0.000 0.000")
+def test_a_demo_has_a_mask_of_its_own_so_that_every_model_with_a_score_can_be_asked():
+    has(text_of("demo=toy3", "model/mask@demo.mask=causal"), "x1 0.707 . .", "x1 1.000 0.000 0.000")
+    for demo in ("toy3", "two_tokens", "pronoun"):
+        text = text_of(f"demo={demo}", "model=bahdanau")
+        assert "Additive" in text
+        with pytest.raises(ConfigError, match="this model has none: choose another, such as model=gpt_tiny"):
+            text_of(f"demo={demo}", "model=gru_none")
 
 
 def test_pronoun_with_and_without_scale():

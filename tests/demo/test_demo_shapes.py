@@ -4,14 +4,15 @@ import re
 
 import pytest
 import torch
-from demos import table_of, text_of
+from demos import composed, small, table_of, text_of
 from parts import node
 from torch import nn
 
 from minitf.blocks.stack import Stack
-from minitf.config import build, compose, group_options
+from minitf.config import build, group_options
 from minitf.demo.letters import Letters
 from minitf.demo.record import batch_for, record
+from minitf.demo.shapes import _experts, shapes
 
 SMALL = ["demo=shapes", "model.d_model=64", "model.attention.n_heads=8"]
 
@@ -52,9 +53,27 @@ def test_equal_layers_are_told_once_and_others_apart():
     model = Twice()
     wide = build(node("gpt_tiny", "model.d_model=16", "model.ffn.d_ff=9").ffn)(d_model=16)
     model.encoder.layers[1].ffn = wide
-    steps = {step.name: step.shape for step in record(model, batch_for(model, compose("demo").data, 2, 5, 3))}
+    steps = {step.name: step.shape for step in record(model, batch_for(model, composed().data, 2, 5, 3))}
     assert steps["encoder.layers.0.ffn.hidden"] == (2, 3, 64)
     assert steps["encoder.layers.1.ffn.hidden"] == (2, 3, 9)
+
+
+def test_equal_experts_are_told_once_whatever_number_of_tokens_they_get():
+    text = shapes(batch=2, length=9, src_length=1, config=small("gpt_tiny", "model/ffn=moe"))
+    lines = [line.strip() for line in text.splitlines()]
+    assert [line for line in lines if "same" in line] == ["ffn.experts.1-3: the same", "layer 1: the same"]
+    shown = table_of(text)
+    assert shown["ffn.experts.0.w_in"][0] == "(n, F)"
+    assert shown["ffn.experts.0.w_out"][0] == "(n, D)"
+    assert not any(key.startswith(("ffn.experts.1.", "ffn.experts.2.")) for key in shown)
+    assert "n = " in text
+
+
+def test_experts_that_differ_are_told_apart():
+    line = lambda i, width: (f"  ffn.experts.{i}.w_in", f"(n, {width})", f"(3, {width})", "")  # noqa: E731
+    told = _experts([line(0, 4), line(1, 4), line(2, 5), line(3, 5), ("  resid_out", "(B, T, D)", "", "")])
+    names = ["  ffn.experts.0.w_in", "  ffn.experts.1: the same", "  ffn.experts.2.w_in", "  ffn.experts.3: the same"]
+    assert [row[0] for row in told] == [*names, "  resid_out"]
 
 
 class Twice(nn.Module):
@@ -79,8 +98,8 @@ class Twice(nn.Module):
 def test_cross_attention_is_not_square():
     """D4: B x T x S."""
     model = Twice()
-    inputs = batch_for(model, compose("demo").data, 2, 5, 3)
-    letters = Letters(model, compose("demo", ["model.d_model=16"]), 2, 5, 3)
+    inputs = batch_for(model, composed().data, 2, 5, 3)
+    letters = Letters(model, composed("model.d_model=16"), 2, 5, 3)
     shown = {step.name: (letters.of(step.name, step.shape), step.shape) for step in record(model, inputs)}
     assert shown["decoder.layers.0.cross_attention.scores"] == ("(B, H, T, S)", (2, 4, 5, 3))
     assert shown["decoder.layers.0.cross_attention.k"] == ("(B, H, S, d)", (2, 4, 3, 4))
@@ -90,7 +109,7 @@ def test_cross_attention_is_not_square():
 
 @pytest.mark.parametrize("name", group_options("model"))
 def test_every_model_can_be_shown_and_no_axis_of_a_tap_point_is_nameless(name):
-    shown = table_of(text_of("demo=shapes", f"model={name}"))
+    shown = table_of(shapes(batch=2, length=8, src_length=6, config=small(name)))
     points = ("ids", "scores", "weights", "resid_out", "head")
     letters = {key: row[0] for key, row in shown.items() if key.endswith(points)}
     assert len(letters) > 1
@@ -100,7 +119,7 @@ def test_every_model_can_be_shown_and_no_axis_of_a_tap_point_is_nameless(name):
 
 def test_recording_leaves_the_model_as_it_was():
     model = build(node("gpt_tiny")).eval()
-    inputs = batch_for(model, compose("demo").data, 2, 5, 3)
+    inputs = batch_for(model, composed().data, 2, 5, 3)
     before = model(**inputs)
     record(model, inputs)
     assert torch.equal(model(**inputs), before)
@@ -108,7 +127,7 @@ def test_recording_leaves_the_model_as_it_was():
 
 
 def test_rows_and_tokens_in_one_axis_keep_their_letters():
-    letters = Letters(nn.Identity(), compose("demo"), 2, 8, None)
+    letters = Letters(nn.Identity(), composed(), 2, 8, None)
     assert letters.of("ffn.router", (16, 4)) == "(B*T, 4)"
     assert letters.of("head", (2, 4)) == "(B, C)"
     assert letters.of("head.output", (16, 65)) == "(B*T, V)"
