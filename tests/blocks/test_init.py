@@ -19,7 +19,7 @@ from minitf.errors import ConfigError
 from minitf.tap import Tap
 
 
-def start(*overrides, rows=parts.SIZES):
+def start(*overrides, rows=tuple(parts.sizes("gpt_tiny"))):
     """A small model as it starts, always with the same random numbers."""
     torch.manual_seed(0)
     return build(compose("model/gpt_tiny", [*rows, *overrides]).model)

@@ -131,6 +131,6 @@ def test_without_attention_cached_steps_know_their_places():
 
 @pytest.mark.parametrize(("position", "hook"), [("rope", "rotate"), ("alibi", "bias"), ("relative_bias", "bias")])
 def test_without_attention_nothing_can_be_rotated_or_biased(position, hook):
-    message = rf"works by \['{hook}'\], but attention=NoAttention takes only \['embed'\]"
+    message = rf"works by \['{hook}'\], but model/attention=none takes only \['embed'\]"
     with pytest.raises(ConfigError, match=message):
         build(parts.node("gpt_tiny", "model/attention=none", f"model/position={position}"))

@@ -44,7 +44,10 @@ TRAIN = {
     "value-as-group": ("model/n_layers=3", r"nearest: model\.n_layers"),
     "package": ("+model/attention@foo=gqa", r"puts an option where nothing reads it"),
     # options
-    "option": ("model=gpt_tny", r"model=gpt_tny: there is no such option; model can be .*gpt_tiny, gru_none, llama_tiny"),
+    "option": (
+        "model=gpt_tny",
+        r"model=gpt_tny: there is no such option; model can be .*gpt_tiny, gru_none",
+    ),
     "option-nested": ("model/attention=mhaa", r"model/attention can be gqa, mha, mqa"),
     "option-plus": ("+model/attention/score=foo", r"model/attention/score can be additive, .*scaled_dot"),
     "option-plusplus": ("++model=gpt_tny", r"force-add of config groups is not supported"),

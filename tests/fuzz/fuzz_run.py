@@ -20,7 +20,9 @@ from hydra.core.global_hydra import GlobalHydra
 from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 
 from minitf.commands import summary
+from minitf.commands.rehearse import fit_to_task
 from minitf.commands.train import main
+from minitf.config import build, build_data
 from minitf.runs import load_run
 from minitf.training.checkpoint import find_checkpoint, read_checkpoint
 from minitf.training.saving import RunCheckpoint
@@ -193,12 +195,13 @@ def _expect(run: Path, status: str, step: int) -> None:
 
 def _check_model(run: Path) -> None:
     """The run loads as a user loads it, and its numbers are numbers."""
-    model, tokenizer, cfg = load_run(run, "last")
-    ids = torch.arange(min(8, cfg.data.seq_len))[None] % tokenizer.vocab_size
+    model, _, cfg = load_run(run, "last")
+    data, objective = build_data(cfg).prepare(lambda line: None), build(cfg.task)
+    fit_to_task(data, objective)
     with torch.no_grad():
-        logits = model(ids)
-    if not logits.isfinite().all():
-        raise Finding("it finished, but its logits are not finite")
+        loss, _ = objective(model, data.train_batch(0))
+    if not loss.isfinite():
+        raise Finding(f"it finished, but the loss of the model that it leaves is {loss}")
     shutil.rmtree(run / "wandb", ignore_errors=True)
 
 

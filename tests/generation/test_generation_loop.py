@@ -20,7 +20,10 @@ LIMIT = 8  # places of a learned table here
 
 def of(*overrides):
     """A model whose greedy text is long without repeating itself: an untrained one with tied embeddings only echoes."""
-    return parts.model("gpt_tiny", f"model.max_len={LIMIT}", "model.tie_embeddings=false", *overrides, scale=12)
+    model = parts.model("gpt_tiny", f"model.max_len={LIMIT}", "model.tie_embeddings=false", *overrides, scale=8)
+    with torch.no_grad():
+        model.embedding.weight.mul_(8)  # or what is added for the place would decide alone
+    return model
 
 
 def text(model, ids, n=10, sampler=None, **how):

@@ -310,7 +310,7 @@ def test_positions_that_attention_cannot_apply_are_refused_while_building():
         block.accepts = frozenset({"embed"})
         return block
 
-    with pytest.raises(ConfigError, match=r"position=Rope works by \['rotate'\].*takes only \['embed'\]"):
+    with pytest.raises(ConfigError, match=r"model/position=rope works by \['rotate'\].*takes only \['embed'\]"):
         made(attention=deaf)
 
 
