@@ -12,7 +12,7 @@ from functools import cache
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from minitf.config import choices, compose, config_groups, group_options, one_option
+from minitf.config import choices, compose, config_dir, config_groups, group_options, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import is_open, known_keys, nearest
 from minitf.typed import is_no_option, is_override, program
@@ -37,6 +37,10 @@ def explain(error: BaseException, name: str) -> str:
     if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
         options = option[3].split("\nConfig search path")[0].split()
         return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+    if place := re.search(r"Could not override '([^']+)'", text):
+        return f"{place[1]} cannot be chosen: nothing that is in use has a part at that place"
+    if twice := re.search(r"Multiple values for (\S+?)\. ", text):
+        return f"{twice[1]} has an option already: {twice[1]}=... without + takes another one"
     if primary := re.search(r"Cannot find primary config '(.+)'\.", text):
         return f"there is no config {primary[1]!r}: leave --config-name away, {program()} reads {name!r} by itself"
     for noise in ("\nSet the environment variable", "\nConfig search path:", "\nTo append to your", "\nSee https:"):
@@ -76,7 +80,7 @@ def _nearest_for(arg: str, name: str) -> str | None:
             return f"{one_option(key)}; got {arg}"
         if key in own or typed.startswith("+"):
             return None
-        return f"{key!r} is no group of '{name}'; its groups: {', '.join(own)}"
+        return f"{key!r} is no group of '{name}'{_brought_by(key) or '; its groups: ' + ', '.join(own)}"
     new = [k for k in (key, *_keys_inside(arg, key)) if k not in known]
     if typed.startswith("+"):
         new = [k for k in new if not is_open(k)]
@@ -86,14 +90,23 @@ def _nearest_for(arg: str, name: str) -> str | None:
 @cache
 def _in_use(name: str, typed: tuple[str, ...]) -> tuple[dict[str, str | None], set[str]]:
     """The option of each group, as typed where that can be composed, and every key and group there is with them."""
-    there_is = [t for t in typed if t.partition("=")[2] in group_options(t.partition("=")[0])]
-    own: dict[str, str | None] = {}
-    for groups in (typed, there_is, ()):
+    usable: list[str] = []
+    own: dict[str, str | None] = choices(name)
+    for one in sorted(typed, key=lambda t: t.partition("=")[0].count("/")):  # an outer option brings the inner groups
         with suppress(HydraException):
-            own = choices(name, groups)
-            break
+            own = choices(name, [*usable, one])
+            usable.append(one)
     composed = compose(name, [f"{group}={option}" for group, option in own.items() if option])
     return own, {*known_keys(composed), *own}
+
+
+def _brought_by(group: str) -> str:
+    """Which options of the group above bring a group."""
+    outer, _, last = group.rpartition("/")
+    options = [
+        o for o in group_options(outer) if f"- {last}: " in (config_dir() / outer / f"{o}.yaml").read_text("utf-8")
+    ]
+    return f" as it is: {' or '.join(f'{outer}={option}' for option in options)} brings it" if outer and options else ""
 
 
 def _unknown(key: str, name: str, known: Collection[str]) -> str:

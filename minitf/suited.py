@@ -26,13 +26,18 @@ def suited(typed: Sequence[str]) -> list[str]:
     added: list[str] = []
     for group in ("model", "task"):
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
-        options = [option.strip() for option in chosen[-1].split(",")] if chosen else []
+        options = [option.strip() for option in _inside(chosen[-1]).split(",")] if chosen else []
         wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
         if any(other != wanted[0] for other in wanted):
             needs = "; ".join(f"{o} with {' '.join(w) or 'the usual'}" for o, w in zip(options, wanted, strict=True))
             raise ConfigError(f"{group}={','.join(options)} cannot be one sweep, they go with different data: {needs}")
         added += wanted[0] if wanted else []
     return added
+
+
+def _inside(value: str) -> str:
+    """The options of a sweep, also as choice(a,b)."""
+    return value.removeprefix("choice(").removesuffix(")") if value.startswith("choice(") else value
 
 
 def _without(overrides: list[str], said: dict[str, str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from minitf.errors import ConfigError
 from minitf.positions import offset
 
 PARTS = ("attention", "position", "mask", "ffn", "norm", "layer", "cross_attention")
+# where minitf's own parts of a kind are defined
+GROUPS = {"cross_attention": "minitf.blocks.attention", "attention": "minitf.blocks.attention"}
+GROUPS |= {kind: f"minitf.blocks.{kind}." for kind in ("position", "ffn", "norm", "layer")}
 
 
 class Stack(nn.Module):
@@ -72,7 +76,8 @@ class Stack(nn.Module):
         self.dropout = nn.Dropout(dropout)
         common = {"attention": attention, "mask": mask, "ffn": ffn, "norm": norm, "layer": layer}
         common["cross_attention"] = cross_attention
-        chosen = [{**common, **own} for own in _own_parts(recipes or {}, pattern or [], n_layers)]
+        may_differ = PARTS if cross_attention is not None else PARTS[:-1]
+        chosen = [{**common, **own} for own in _own_parts(recipes or {}, pattern or [], n_layers, may_differ)]
         self.sees_future = any(parts["mask"].sees_future for parts in chosen)
         sizes = {"d_model": d_model, "dropout": dropout, "max_len": max_len}
         self.layers = nn.ModuleList(_layer(parts, **sizes) for parts in chosen)
@@ -171,7 +176,8 @@ class Stack(nn.Module):
                 f"positions of ids {(rows, length)} must be int64 of that shape or (1, {length}), "
                 f"got {pos.dtype} {tuple(pos.shape)}: see minitf.positions.from_real"
             )
-        if self.position_limit is not None:
+        # asking a tensor would cut a compiled graph in two
+        if self.position_limit is not None and not torch.compiler.is_compiling():
             self._check_places(int(offset(pos).max()) + 1)
 
     def _check_places(self, n: int) -> None:
@@ -183,14 +189,15 @@ class Stack(nn.Module):
 
 
 def _own_parts(
-    recipes: Mapping[str, Mapping[str, Any]], pattern: Sequence[str], n_layers: int
+    recipes: Mapping[str, Mapping[str, Any]], pattern: Sequence[str], n_layers: int, may_differ: Sequence[str]
 ) -> list[Mapping[str, Any]]:
     """What is special about each layer."""
     for name, recipe in recipes.items():
-        if odd := set(recipe) - set(PARTS):
-            raise ConfigError(f"recipe '{name}' has {sorted(odd)}; a recipe can hold {', '.join(PARTS)}")
+        _check_recipe(name, recipe, may_differ)
+    if odd := [name for name in pattern if not (name is None or isinstance(name, str))]:
+        raise ConfigError(f"a pattern is a list of names of recipes, got {odd[0]!r} in it")
     if unused := set(recipes) - set(pattern):
-        raise ConfigError(f"no layer uses the recipe {sorted(unused)}: name it in model.pattern")
+        raise ConfigError(f"no layer uses the recipe {sorted(unused)}: name it in the pattern beside the recipes")
     if not pattern:
         return [{}] * n_layers
     if n_layers % len(pattern):
@@ -198,6 +205,24 @@ def _own_parts(
             f"a pattern of {len(pattern)} layers does not fill n_layers ({n_layers}): make it a multiple of that"
         )
     return [recipes.get(name, {}) for name in pattern] * (n_layers // len(pattern))
+
+
+def _check_recipe(name: str, recipe: Any, may_differ: Sequence[str]) -> None:
+    """Raise ConfigError unless a recipe maps names of parts to parts of their kind."""
+    if not isinstance(recipe, Mapping):
+        raise ConfigError(f"recipe '{name}' is a {type(recipe).__name__}, not parts by name: {', '.join(may_differ)}")
+    if odd := set(recipe) - set(may_differ):
+        raise ConfigError(f"recipe '{name}' has {sorted(odd)}; here a recipe can hold {', '.join(may_differ)}")
+    for key, part in recipe.items():
+        made = part.func if isinstance(part, functools.partial) else part
+        home = getattr(made if key != "mask" else type(made), "__module__", "")
+        fits = isinstance(part, Mask) if key == "mask" else callable(part) and not isinstance(part, Mask)
+        own = home.startswith("minitf.blocks.")
+        if fits and own and key in GROUPS and not home.startswith(GROUPS[key]):
+            fits = False
+        if not fits:
+            what = getattr(made, "__name__", None) or (repr(part) if part is None else type(made).__name__)
+            raise ConfigError(f"recipe '{name}' names {what} as its {key}: choose an option of model/{key}")
 
 
 def _layer(parts: Mapping[str, Any], *, d_model: int, dropout: float, max_len: int) -> nn.Module:

@@ -28,4 +28,12 @@ def show(cfg: DictConfig, job: Job) -> None:
         cfg: as in configs/demo.yaml.
         job: unused; this command writes no files.
     """
-    print(build(cfg.demo)(config=cfg))
+    from minitf.memory import ran_out
+
+    try:
+        text = build(cfg.demo)(config=cfg)
+    except (RuntimeError, OverflowError, ValueError) as error:
+        if isinstance(error, ConfigError) or not (ran_out(error) or "overflow" in f"{type(error)}{error}".lower()):
+            raise
+        raise ConfigError("this demo does not fit into the memory here: choose smaller numbers") from error
+    print(text)

@@ -56,8 +56,8 @@ def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
     model, tokenizer, _ = load_run(user_path(raw["run"]), cfg.checkpoint, list(cfg.allow))
     if not writes_text(model, tokenizer):
         raise ConfigError(
-            f"{raw['run']} holds a {type(model).__name__} that was not trained to go on with a text: "
-            "give the run of a causal language model, for example model=gpt_tiny"
+            f"{raw['run']} holds a model ({type(model).__name__}) that does not go on with a text: "
+            "give the run of a causal language model, such as model=gpt_tiny with task=causal_lm"
         )
     pieces = stream(
         model,
@@ -127,8 +127,9 @@ def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
 
 
 def writes_text(model: nn.Module, tokenizer: Any) -> bool:
-    """Whether a model goes on with a text: a tokenizer, and next tokens that it does not see."""
-    return tokenizer is not None and hasattr(model, "step") and not hasattr(model, "encode") and not model.sees_future
+    """Whether a model goes on with a text: it was trained on text, which no id hides, and does not see what comes."""
+    reads_on = hasattr(model, "step") and not hasattr(model, "encode") and not model.sees_future
+    return reads_on and tokenizer is not None and tokenizer.mask_id is None
 
 
 def check_run(path: Path) -> None:

@@ -37,6 +37,11 @@ def rehearse(cfg: DictConfig, job: Job) -> None:
     fit_to_task(data, objective)
     model = build(trial.model)
     check_together(model, objective, trial.data.seq_len)
+    if trial.trainer.compile and getattr(model, "has_loop", False):
+        raise ConfigError(
+            f"{type(model).__name__} steps from token to token, which compiling writes out step by step, for minutes: "
+            "leave trainer.compile=false"
+        )
     optimizer = build(trial.optim)(model)
     build(trial.schedule)(optimizer, n_steps=trial.trainer.max_steps)
     callbacks = build(trial.callbacks)(run_dir=job.folder, config={}, stop=job.stop)

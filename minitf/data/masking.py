@@ -29,6 +29,8 @@ class MaskTokens:
     """
 
     def __init__(self, rate: float = 0.15, mask: float = 0.8, random: float = 0.1) -> None:
+        if not all(isinstance(share, int | float) and share == share for share in (rate, mask, random)):
+            raise ConfigError(f"task.rate, task.mask and task.random must be numbers, got {rate}, {mask} and {random}")
         if not 0 < rate <= 1:
             raise ConfigError(f"task.rate ({rate}) must be above 0 and at most 1: 0.15 is usual")
         if min(mask, random) < 0 or mask + random > 1 + 1e-9:

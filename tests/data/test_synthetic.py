@@ -132,7 +132,7 @@ def test_processes_share_the_validation_rows_and_do_as_many_batches(world_size):
 @pytest.mark.parametrize(
     ("name", "override", "message"),
     [
-        ("reverse", "data.task.n_symbols=1", "n_symbols .1. must be a whole number of at least 2"),
+        ("reverse", "data.task.n_symbols=1", "n_symbols .1. must be a whole number from 2 to 4096"),
         ("reverse", "data.seq_len=3", r"data.seq_len \(3\) must be at least 4"),
         ("sort_pointer", "data.seq_len=17", r"must lie between 2 and data.task.n_numbers \(16\)"),
         ("majority", "data.seq_len=2", "at least 3"),

@@ -51,10 +51,13 @@ class SyntheticTask:
         raise NotImplementedError
 
 
+MOST = 4096  # different symbols or classes; a synthetic task with more shows nothing new
+
+
 def check_number(name: str, value: int, least: int) -> int:
-    """`value` itself. Raises ConfigError unless it is a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ConfigError(f"data.task.{name} ({value!r}) must be a whole number of at least {least}")
+    """`value` itself. Raises ConfigError unless it is a whole number from `least` to MOST."""
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+        raise ConfigError(f"data.task.{name} ({value!r}) must be a whole number from {least} to {MOST}")
     return value
 
 

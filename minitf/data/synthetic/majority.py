@@ -32,7 +32,8 @@ class Majority(SyntheticTask):
     def rows(self, rng: np.random.Generator, n: int, seq_len: int) -> Rows:
         _, real = lengths(rng, n, max(1, seq_len // 2), seq_len)
         ids = np.where(real, rng.integers(self.n_symbols, size=(n, seq_len)), 0)
-        counts = (real[:, :, None] & (ids[:, :, None] == np.arange(self.n_symbols))).sum(1)
+        counts = np.zeros((n, self.n_symbols), dtype=np.int64)
+        np.add.at(counts, (np.nonzero(real)[0], ids[real]), 1)
         top = counts.max(1, keepdims=True)
         label = counts.argmax(1)
         # a tie is broken by turning one symbol that is not among the winners' into a winner's

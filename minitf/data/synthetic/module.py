@@ -16,6 +16,7 @@ from minitf.data.base import BaseData
 from minitf.data.synthetic import IGNORED, Rows, SyntheticTask
 from minitf.data.windows import rows_per_part
 from minitf.errors import ConfigError, DataError
+from minitf.memory import total_memory
 
 VAL_SHARE = 8  # one row in so many belongs to validation, by a hash of what it asks
 PATIENCE = 64  # draws that bring no new row before a task counts as exhausted
@@ -38,6 +39,11 @@ class SyntheticData(BaseData):
         super().__init__(seq_len, batch_size, seed)
         if not isinstance(n_val, int) or n_val < 1:
             raise ConfigError(f"data.n_val ({n_val!r}) must be a whole number of at least 1")
+        n_bytes = 8 * 5 * n_val * seq_len  # five arrays of int64, and about as much while they are made
+        if 2 * n_bytes > total_memory():
+            raise ConfigError(
+                f"data.n_val ({n_val:,}) rows of {seq_len} tokens do not fit into the memory: choose fewer"
+            )
         task.check(seq_len)
         self.task = task
         self.n_val = n_val

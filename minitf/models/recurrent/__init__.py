@@ -39,6 +39,7 @@ class Recurrent(nn.Module):
     Attributes:
         sees_future: False, a token is read before the next one.
         position_limit: None, rows may have any length.
+        has_loop: True, its loop over tokens is more than a compiler can take.
 
     Raises:
         ConfigError: sizes that cannot be; data without a source.
@@ -46,6 +47,7 @@ class Recurrent(nn.Module):
 
     sees_future = False
     position_limit = None
+    has_loop = True
 
     def __init__(
         self,
