@@ -110,9 +110,7 @@ MODEL_OPTIONS = [(g, o) for g, o in options() if g == "model" or g.startswith("m
 
 @pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
 def test_every_model_option_runs_forward_and_backward(group, option):
-    typed = [*chosen(group, option), "data.seq_len=16"]
-    cfg = compose("train", typed)
-    check(cfg, "train", typed)
+    cfg = compose("train", [*chosen(group, option), "data.seq_len=16", "model.d_model=32"])
     set_data_facts(cfg, **SIZES)
     model = build(cfg.model)
     logits = outputs(model)
@@ -120,6 +118,12 @@ def test_every_model_option_runs_forward_and_backward(group, option):
     logits.float().logsumexp(-1).mean().backward()
     without = [name for name, p in model.named_parameters() if p.grad is None]
     assert not without, f"no gradient reaches {without}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
+def test_every_model_option_passes_the_checks_of_a_command_line(group, option):
+    check(compose("train", chosen(group, option)), "train", chosen(group, option))
 
 
 @pytest.mark.parametrize("preset", [option for group, option in MODEL_OPTIONS if group == "model"])

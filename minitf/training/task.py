@@ -25,7 +25,8 @@ class Task(L.LightningModule):
     """Train `model` on `objective`; `task.model` works without Lightning.
 
     The gradient of a step is that of (summed loss / scored tokens of the whole step), however the step is cut
-    into micro-batches and spread over processes. A batch is a dict; "n_scored" (int) is the number of scored
+    into micro-batches and spread over processes; only extra losses of parts, which are no sums over tokens, are those
+    of each piece. A batch is a dict; "n_scored" (int) is the number of scored
     tokens of its whole step; without it, every micro-batch counts the same.
 
     Metrics go to the loggers and to `trainer.callback_metrics` by `record`, not by `self.log`: Lightning repeats

@@ -43,6 +43,10 @@ TRAIN = {
     "group-as-value": ("model.attention=mqa", r"model/attention=mqa chooses an option"),
     "value-as-group": ("model/n_layers=3", r"nearest: model\.n_layers"),
     "package": ("+model/attention@foo=gqa", r"puts an option where nothing reads it"),
+    "package-unused": ("model/init@model.init.base=gpt2", r"cannot be chosen: nothing that is in use has a part at"),
+    "group-below": ("model/position/scaling=yarn", r"no group of 'train' as it is: model/position=rope brings it"),
+    "recipe-plus": ("model.recipes.a.mask=1", r"is new: what is new there is added with a plus, such as \+model"),
+    "option-twice": ("+model=llama_tiny", r"model has an option already: model=\.\.\. without \+"),
     # options
     "option": (
         "model=gpt_tny",
@@ -420,4 +424,28 @@ def test_as_a_process_of_its_own(place, name, typed, wanted):
     assert done.returncode == 2, done.stderr
     assert not done.stdout
     check_message(done.stderr, wanted)
+    assert not list(place.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["data=reverse"], r"the data \(Reverse\) is made for task=seq2seq, not for CausalLM"),
+        (["model=bert_tiny", "data=reverse"], r"made for task=seq2seq, not for MaskedLM"),
+        (
+            ["task=masked_lm", "data.tokenizer.special=[bos]"],
+            r"has no id for a hidden one: add data\.tokenizer\.special",
+        ),
+        (["task=classify", "data=majority"], r"'model/head' is no group of .*model=bert_tiny.* brings it"),
+        (["model=encdec_tiny", "task=causal_lm", "data=shakespeare"], r"reads a source as well: use"),
+        (["model=bert_tiny", "task=causal_lm"], r"the model's mask shows it"),
+        (["model=bahdanau", "trainer.compile=true"], r"leave trainer\.compile=false"),
+        (["model=encdec_tiny", "data.n_val=1000000000000"], r"data\.n_val \(1,000,000,000,000\)"),
+        (["model=bert_tiny", "task.mask=nan"], r"must be numbers"),
+        (["-m", "model=gpt_tiny,bert_tiny"], r"cannot be one sweep, they go with different data"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_what_does_not_go_together_is_refused(mistaken, place, overrides, message):
+    check_message(mistaken("train", overrides), message)
     assert not list(place.glob("runs/*"))

@@ -80,20 +80,35 @@ def test_a_mask_that_sees_later_tokens_in_one_layer_makes_the_model_see_them():
         model(torch.randint(65, (1, 4)), None, model.new_caches(Dynamic))
 
 
+CAUSAL = {"_target_": "minitf.blocks.mask.causal.Causal"}
+RELU = {"_target_": "minitf.blocks.ffn.relu.ReLU", "_partial_": True}
+
+
 @pytest.mark.parametrize(
     ("pattern", "recipes", "message"),
     [
-        (("local", "a"), {"a": {"mark": 1}}, r"recipe 'a' has \['mark'\]; a recipe can hold attention, position, mask"),
+        (
+            ("local", "a"),
+            {"a": {"mark": 1}},
+            r"recipe 'a' has \['mark'\]; here a recipe can hold attention, position, mask",
+        ),
         (("local", "global", "global"), {}, r"a pattern of 3 layers does not fill n_layers \(2\)"),
-        (("global",), {}, r"no layer uses the recipe \['local'\]: name it in model.pattern"),
+        (("global",), {}, r"no layer uses the recipe \['local'\]: name it in the pattern"),
         ((), {}, r"no layer uses the recipe \['local'\]"),
         (("local", "a"), {"a": {"position": "learned"}}, "position=Learned is added to the embedding.*rope or alibi"),
         (("local", "a"), {"a": {"position": "sinusoidal"}}, "position=Sinusoidal is added to the embedding"),
+        (("local", "a"), {"a": {"cross_attention": 1}}, r"has \['cross_attention'\]; here a recipe can hold"),
+        (("local", "a"), {"a": {"mask": None}}, "recipe 'a' names None as its mask: choose an option of model/mask"),
+        (("local", "a"), {"a": {"mask": RELU}}, "recipe 'a' names ReLU as its mask"),
+        (("local", "a"), {"a": {"ffn": CAUSAL}}, "recipe 'a' names Causal as its ffn: choose an option of model/ffn"),
+        (("local", "a"), {"a": {"norm": RELU}}, "recipe 'a' names ReLU as its norm"),
+        (("local", "a"), {"a": None}, "recipe 'a' is a NoneType, not parts by name"),
+        (("local", 3), {}, "a pattern is a list of names of recipes, got 3 in it"),
     ],
 )
 def test_recipes_that_do_not_fit_are_refused(pattern, recipes, message):
     for recipe in recipes.values():
-        if "position" in recipe:
+        if recipe and "position" in recipe:
             recipe["position"] = parts.node("gpt_tiny", f"model/position={recipe['position']}").position
     with pytest.raises(ConfigError, match=message):
         build(mixed(pattern=pattern, **recipes))

@@ -24,7 +24,8 @@ class MoE(nn.Module):
         d_model: width D.
         n_experts: number of experts N.
         top_k: experts per token, at least 2: the weight of a single one is always 1, which teaches the router nothing.
-        balance: factor of the balance loss; 0.0 switches it off.
+        balance: factor of the balance loss; 0.0 switches it off. It is that of one pass: cut into micro-batches, or
+            spread over processes, a step balances each part alone.
         expert: factory of the networks.
 
     Attributes:
