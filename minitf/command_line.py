@@ -24,6 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from minitf.config import check, compose, config_dir
 from minitf.errors import ConfigError, DataError
 from minitf.explain import NOT_FOR_HYDRA, explain
+from minitf.help import help_text, is_asked_for
 from minitf.hints import show_path, sweep_command
 from minitf.training.launched import from_lightning, rank
 from minitf.training.stop import Interrupted, StopSignals
@@ -95,6 +96,10 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
     if sys.stdout is not None:
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+    if is_asked_for():
+        with friendly_errors(name):
+            print(help_text(name))
+        return
     # Hydra would print its own shortened trace and hide ours
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
     command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)

@@ -29,7 +29,8 @@ MAY_IMPORT = {
     "config": BASE | {"kinds"},
     "typed": BASE | {"config", "kinds"},
     "explain": BASE | {"config", "kinds", "typed"},
-    "command_line": BASE | {"config", "explain", "training", "typed"},
+    "help": BASE | {"config", "typed"},
+    "command_line": BASE | {"config", "explain", "help", "training", "typed"},
     "runs": BASE | {"config", "data", "training"},
     "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
@@ -84,6 +85,7 @@ LIGHT = {
     "config",
     "errors",
     "explain",
+    "help",
     "hints",
     "kinds",
     "memory",
@@ -95,7 +97,18 @@ LIGHT = {
 @pytest.mark.parametrize("path", [p for p in FILES if part_of(p) in LIGHT])
 def test_commands_import_nothing_heavy_at_module_level(path):
     heavy = {"torch", "lightning", "datasets", "tokenizers", "wandb", "numpy", "transformers"}
-    light_parts = {"errors", "config", "explain", "hints", "kinds", "suited", "typed", "command_line", "commands"}
+    light_parts = {
+        "errors",
+        "config",
+        "explain",
+        "help",
+        "hints",
+        "kinds",
+        "suited",
+        "typed",
+        "command_line",
+        "commands",
+    }
     light_parts |= {"__version__"}
     light_files = {"minitf.training.launched", "minitf.training.stop", "minitf.memory", "minitf.files"}
     for name in imports(path, top_level_only=True):

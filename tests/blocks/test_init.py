@@ -19,7 +19,10 @@ from minitf.errors import ConfigError
 from minitf.tap import Tap
 
 
-def start(*overrides, rows=tuple(parts.sizes("gpt_tiny"))):
+ROWS = parts.sizes("gpt_tiny")
+
+
+def start(*overrides, rows=ROWS):
     """A small model as it starts, always with the same random numbers."""
     torch.manual_seed(0)
     return build(compose("model/gpt_tiny", [*rows, *overrides]).model)
