@@ -18,7 +18,6 @@ from minitf.config import build, check, choices, compose
 from minitf.errors import ConfigError
 from minitf.tap import Tap
 
-
 ROWS = parts.sizes("gpt_tiny")
 
 
