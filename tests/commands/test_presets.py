@@ -24,8 +24,11 @@ def cache(tmp_path_factory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "typed",
-    [*([f"model={preset}"] for preset in group_options("model"))]
-    + [["model=bert_tiny", "task=classify"], ["model=bert_tiny", "task=tag"]],
+    [
+        *([f"model={preset}"] for preset in group_options("model")),
+        ["model=bert_tiny", "task=classify"],
+        ["model=bert_tiny", "task=tag"],
+    ],
     ids="-".join,
 )
 def test_it_trains_on_its_own_data(typed, cache, tmp_path):
