@@ -20,6 +20,8 @@ GIVEN = {
     "score": {"d_head", "n_heads"},
     "inner": {"d_head", "n_heads"},  # the score inside another
     "normalize": {"n_heads"},
+    "scaled_dot": {"d_head", "n_heads"},  # of bench=attention
+    "additive": {"d_head", "n_heads"},
     "projection": {"d_model", "n_heads", "n_kv_heads", "d_head", "d_value"},
     "qk_norm": {"d_model"},
     "fast": {"q", "k", "v", "scale", "mask", "q_pos", "k_pos", "plain", "bias", "dropout"},

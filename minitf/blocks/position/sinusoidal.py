@@ -13,7 +13,7 @@ from minitf.positions import offset
 class Sinusoidal(Position):
     """Fixed sines and cosines, added to the embedding; any length, any width.
 
-    Source: Vaswani et al. 2017, section 3.5. The embedding is not multiplied by sqrt(d_model).
+    Source: Vaswani et al. 2017, section 3.5. The factor sqrt(d_model) there is a model's `embedding_power`.
     """
 
     uses = frozenset({"embed"})
