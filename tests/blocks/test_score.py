@@ -54,7 +54,7 @@ FORMULAS = {
     "l2": lambda q, k, p: -sum((a - b) ** 2 for a, b in zip(q, k, strict=True)) / math.sqrt(D),
     "log_length": lambda q, k, p: torch.dot(q, k) / math.sqrt(D),  # what it does by row is tested below
     "scaled_dot": lambda q, k, p: torch.dot(q, k) / math.sqrt(D),
-    "soft_cap": lambda q, k, p: 50 * math.tanh(torch.dot(q, k) / math.sqrt(D) / 50),
+    "soft_cap": lambda q, k, p: 2 * math.tanh(torch.dot(q, k) / math.sqrt(D) / 2),  # parts.SMALL: a cap that shows
     "temperature": lambda q, k, p: torch.dot(q, k) / math.sqrt(D) * math.exp(p["factor.log"]),
 }
 
