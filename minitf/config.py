@@ -107,13 +107,15 @@ def _raw(typed: ListConfig) -> list[str]:
 def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
     """The config with the chosen options only, and these: what an experiment or `+` added is not among them.
 
-    An option can bring groups of its own, so the choices are found level by level.
+    What was typed mostly says it all. Where it does not, the choices are found level by level, because an option can
+    bring groups of its own.
     """
     # inside of a command Hydra has composed them already
     now = HydraConfig.get() if HydraConfig.initialized() else None
     same = now is not None and now.job.config_name == name and _raw(now.overrides.task) == list(overrides)
     wanted = _choices(now) if same else choices(name, overrides)
-    chosen: dict[str, str] = {}
+    typed = dict(override.split("=", 1) for override in overrides if "=" in override)
+    chosen = {group: option for group, option in wanted.items() if typed.get(group) == option}
     while True:
         base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
         own = _choices(base.hydra)
