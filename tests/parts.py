@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any
 
+import pytest
 import torch
 from cover import cover
 from omegaconf import DictConfig, OmegaConf
@@ -194,6 +195,21 @@ def padded(lengths: list[int], side: str) -> torch.Tensor | None:
         return None
     places, n = torch.arange(max(lengths)), torch.tensor(lengths)[:, None]
     return from_real(places < n if side == "right" else places >= max(lengths) - n)
+
+
+def some_by_default(cases: list, every: int, first: int = 0) -> list:
+    """Cases of a test of which the default suite takes one in `every`; the others are slow, and run in CI.
+
+    Args:
+        cases: what `pytest.mark.parametrize` takes, single values or tuples.
+        every, first: those at first, first + every, ... are taken.
+    """
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)), marks=() if i % every == first else pytest.mark.slow
+        )
+        for i, case in enumerate(cases)
+    ]
 
 
 def pairs(**axes: list) -> list[dict]:

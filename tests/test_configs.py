@@ -83,10 +83,13 @@ def nodes_with_target(node: object, path: tuple[str, ...] = ()):
 
 @pytest.mark.parametrize(("group", "option"), options())
 def test_yaml_lists_exactly_the_constructors_arguments(group, option):
-    cfg = composed(group, option)
-    tree = OmegaConf.to_container(cfg, resolve=False)
+    alone = OmegaConf.load(config_dir() / group / f"{option}.yaml")
+    below = tuple(group.split("/"))
+    if "defaults" in alone:  # composing takes 0.2 s
+        alone, below = composed(group, option), ()
+    tree = OmegaConf.to_container(alone, resolve=False)
     tree.pop("hydra", None)
-    for path, node in nodes_with_target(tree):
+    for path, node in nodes_with_target(tree, below):
         module, _, name = node["_target_"].rpartition(".")
         target = getattr(importlib.import_module(module), name)
         own_module = getattr(target, "__module__", "")

@@ -11,7 +11,7 @@ from minitf.positions import from_real, packed
 
 CELLS = {
     "position": parts.options("model/position"),
-    "mask": parts.causal_masks(),
+    "mask": ["causal", "sliding_window", "strided"],  # a cache and padding meet the others in the matrix of blocks
     "cache": [name for name in parts.options("cache") if name != "none"],
     "sampler": [Greedy(), Sample(1.0, 20, 0.9)],
 }

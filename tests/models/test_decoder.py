@@ -348,7 +348,7 @@ def traced(model):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("preset", UNLIKE)
+@pytest.mark.parametrize("preset", parts.some_by_default(UNLIKE, 3))
 def test_a_compiled_model_follows_other_lengths(preset):
     model, ids = parts.model(preset, scale=8), torch.randint(65, (2, 8))
     twin = traced(model)
