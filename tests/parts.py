@@ -1,7 +1,7 @@
 """The parts that the config groups offer, small enough for property tests: a new yaml joins by itself."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from typing import Any
 
@@ -197,19 +197,19 @@ def padded(lengths: list[int], side: str) -> torch.Tensor | None:
     return from_real(places < n if side == "right" else places >= max(lengths) - n)
 
 
-def some_by_default(cases: list, every: int, first: int = 0) -> list:
-    """Cases of a test of which the default suite takes one in `every`; the others are slow, and run in CI.
+def some_by_default(cases: Iterable, every: int) -> list:
+    """Cases of a test of which the default suite takes the first of each `every`; the others are slow, and run in CI.
 
     Args:
-        cases: what `pytest.mark.parametrize` takes, single values or tuples.
-        every, first: those at first, first + every, ... are taken.
+        cases: what `pytest.mark.parametrize` takes: single values, tuples, or results of `pytest.param`.
+        every: 2 takes every second one.
     """
-    return [
-        pytest.param(
-            *(case if isinstance(case, tuple) else (case,)), marks=() if i % every == first else pytest.mark.slow
-        )
-        for i, case in enumerate(cases)
-    ]
+    found = []
+    for i, case in enumerate(cases):
+        values = case.values if hasattr(case, "marks") else case if isinstance(case, tuple) else (case,)
+        marks = () if i % every == 0 else pytest.mark.slow
+        found.append(pytest.param(*values, marks=marks, id=getattr(case, "id", None)))
+    return found
 
 
 def pairs(**axes: list) -> list[dict]:

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import shutil
+from functools import cache
 
 import pytest
 import torch
@@ -113,11 +114,19 @@ def outputs(model: torch.nn.Module) -> torch.Tensor:
 MODEL_OPTIONS = [(g, o) for g, o in options() if g == "model" or g.startswith("model/")]
 
 
+@cache
+def alone(preset: str) -> DictConfig:
+    return compose(f"model/{preset}").model
+
+
 @pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
 def test_every_model_option_runs_forward_and_backward(group, option):
-    cfg = compose("train", [*chosen(group, option), "data.seq_len=16", "model.d_model=32"])
-    set_data_facts(cfg, **SIZES)
-    model = build(cfg.model)
+    typed = dict(choice.split("=", 1) for choice in chosen(group, option))
+    preset = typed.pop("model", "gpt_tiny")  # composed alone, because that is quicker
+    facts = {"max_len": 16, **SIZES, "d_model": 32}
+    own = alone(preset)
+    given = [f"model.{key}={value}" for key, value in facts.items() if key in own]
+    model = build(compose(f"model/{preset}", [*(f"{g}={o}" for g, o in typed.items()), *given]).model)
     logits = outputs(model)
     assert logits.shape in {(2, 16, 31), (2, 16, 12), (2, 16, 5), (2, 5)}
     logits.float().logsumexp(-1).mean().backward()

@@ -334,7 +334,7 @@ def test_train_refuses_before_the_run(mistaken, place, typed, wanted):
     assert not list(place.glob("runs/*")), "a refused command leaves no run folder"
 
 
-@pytest.mark.parametrize(("typed", "wanted"), GENERATE.values(), ids=GENERATE)
+@pytest.mark.parametrize(("typed", "wanted"), parts.some_by_default(list(GENERATE.values()), 3), ids=GENERATE)
 def test_generate_refuses(mistaken, place, typed, wanted):
     before = sorted(place.iterdir())
     check_message(mistaken("generate", typed), wanted)
