@@ -108,12 +108,13 @@ class Run:
         prompt = summary.opening(data)
         n_params = sum(p.numel() for p in task.model.parameters())
         origin = f", from step {self.step:,} on" if self.step else ""
-        print(
-            f"training {n_params:,} parameters for {self.trainer.max_steps:,} steps{origin} "
-            f"in {show_path(self.job.folder)}",
-            flush=True,
-        )
-        self.fit(task, data)
+        with self.stop.deferred():  # from this line on a signal waits for the end of a step
+            print(
+                f"training {n_params:,} parameters for {self.trainer.max_steps:,} steps{origin} "
+                f"in {show_path(self.job.folder)}",
+                flush=True,
+            )
+            self.fit(task, data)
         metrics = summary.collect(config, data, task, self.step, self.saver)
         write_json(self.job.folder / "metrics.json", metrics)
         sample = summary.sample_text(self._whole_model(task), data, config["seed"])

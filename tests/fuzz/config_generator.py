@@ -57,8 +57,6 @@ SELDOM = {
     **{("model/mask", name): 0.0 for name in ("full", "document", "bigbird", "block_local")},
     **{("model/mask", name): 0.0 for name in ("closed_diagonal", "prefix_lm")},
     ("model/attention", "none"): 0.0,
-    ("model/attention/projection", "identity"): 0.0,
-    ("model/attention/projection", "tied_qk"): 0.0,
     ("data", "python_stdlib"): 1.0,
     ("data", "shakespeare"): 1.0,
     ("data", "hub"): 1.0,
@@ -187,7 +185,7 @@ def _choose(draw: random.Random) -> dict[str, str]:
     while waiting:
         group = waiting.pop(0)
         names = options(group)
-        weights = [0.04 if (group, name) in SELDOM else 1.0 for name in names]
+        weights = _weights(group, names)
         chosen[group] = draw.choices(names, weights)[0]
         if group == "model" and draw.random() < 0.85:
             fits = _fitting(draw, chosen[group])
@@ -198,6 +196,10 @@ def _choose(draw: random.Random) -> dict[str, str]:
     return chosen
 
 
+def _weights(group: str, names: list[str]) -> list[float]:
+    return [0.15 if (group, name) in SELDOM else 1.0 for name in names]
+
+
 def _fitting(draw: random.Random, model: str) -> dict[str, str]:
     """A task, data and a head that go with a model."""
     typed = [f"model={model}", *([f"task={draw.choice(('classify', 'tag'))}"] if draw.random() < 0.5 else [])]
@@ -205,7 +207,9 @@ def _fitting(draw: random.Random, model: str) -> dict[str, str]:
     fits = dict(override.split("=", 1) for override in [*typed, *suited(typed)])
     own = _read("model", model)
     head = {group: option for group, option in (own.groups | own.changes).items() if group == "model/head"}
-    fits = {"task": "causal_lm", "data": "text_files", **head, **fits}
+    texts = ["text_files", "hub", "python_stdlib", "shakespeare"]
+    text = draw.choices(texts, _weights("data", texts))[0]
+    fits = {"task": "causal_lm", "data": text, **head, **fits}
     return {group: option for group, option in fits.items() if group in config_groups()}
 
 

@@ -1,6 +1,6 @@
 """Root-mean-square normalisation."""
 
-from torch import nn
+from torch import Tensor, nn
 
 from minitf.blocks.checks import check_above
 
@@ -11,3 +11,7 @@ class RMSNorm(nn.RMSNorm):
     def __init__(self, d_model: int, *, eps: float = 1e-5) -> None:
         check_above(0, "1e-5 is usual", **{"norm eps": eps})
         super().__init__(d_model, eps=eps)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D), in the same dtype; computed in that of the gain, which autocast leaves wide."""
+        return super().forward(x.to(self.weight.dtype)).to(x.dtype)
