@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import ClassVar
 
 from torch import Tensor, nn
@@ -90,12 +91,12 @@ class Layer(Tappable):
         if self.tap is not None:
             x = self.tap("resid_in", x)
         if is_there(self.attention):
-            read = lambda y: self.attention(y, **where, cache=cache)  # noqa: E731
+            read = partial(self.attention, **where, cache=cache)
             x = self.around(x, read, self.attention_norm, self.attention_residual)
         elif cache is not None:
             cache.update(pos=pos, plain=plain)  # keeps nothing, but counts the tokens for the next call
         if is_there(self.cross_attention):
-            read = lambda y: self.cross_attention(y, **where, **source)  # noqa: E731
+            read = partial(self.cross_attention, **where, **source)
             x = self.around(x, read, self.cross_norm, self.attention_residual)
         if self.tap is not None:
             x = self.tap("resid_mid", x)
