@@ -31,6 +31,7 @@ SMALL = {
     "model/attention/score=log_length": ["model.attention.score.base=4"],
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
+    "cache=static": ["cache.max_len=64"],
 }
 # values that make a variant of their own out of an option
 VALUES = {"model/position": ["rope+rotated=0.5"]}
@@ -170,7 +171,7 @@ def causal_masks() -> list[str]:
 
 def caches(name: str) -> Callable[[], KVCache]:
     """A maker of caches of one kind."""
-    return build(compose(f"cache/{name}").cache)
+    return build(compose(f"cache/{name}", SMALL.get(f"cache={name}", [])).cache)
 
 
 def position(name: str = "none", d_head: int = 4, n_heads: int = 4, max_len: int = 32) -> torch.nn.Module:

@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "memory": set(),
     "positions": BASE,
     "tap": BASE,
-    "cache": BASE | {"positions"},
+    "cache": BASE | {"positions", "cache"},
     "blocks": CORE | {"blocks"},
     "models": CORE | {"blocks", "models"},
     "generation": CORE | {"blocks", "models", "generation"},

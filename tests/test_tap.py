@@ -2,7 +2,7 @@ import parts
 import pytest
 import torch
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.tap import Tap, zero_heads
 
 CELLS = {

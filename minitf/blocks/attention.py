@@ -11,6 +11,7 @@ from minitf.blocks.attend.reference import attend_reference
 from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.mask import Mask
 from minitf.blocks.mask.full import Full
+from minitf.blocks.mask.sliding_window import SlidingWindow
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
 from minitf.blocks.projection import Projection
@@ -34,6 +35,9 @@ class MultiHeadAttention(Tappable):
         score, normalize, projection: factories of the parts.
         qk_norm: factory of a norm over d_head, applied to queries and keys before they are rotated.
         fast: a function like `attend_sdpa`, or null to compute by definition always.
+
+    Attributes:
+        reads_previous: whether a key depends on the token before it, so that a cache must still hold that one.
 
     Raises:
         ConfigError: sizes that do not divide.
@@ -76,6 +80,7 @@ class MultiHeadAttention(Tappable):
             d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head, d_value=d_value
         )
         self.q_norm, self.k_norm = qk_norm(d_head), qk_norm(d_head)
+        self.reads_previous = self.projection.reads_previous
         self.fast = fast if self.score.is_dot and self.normalize.is_softmax else None
 
     def queries(self, x: Tensor) -> Tensor:
@@ -122,17 +127,28 @@ class MultiHeadAttention(Tappable):
         rotates = "rotate" in position.uses
         if rotates and (cache is None or not cache.raw_keys):
             k = position.rotate(k, pos)
-        q_pos, k_pos = pos, pos
+        q_pos, k_pos, mask = pos, pos, self.mask
         if cache is not None:
             (k, v), q_pos, k_pos, plain = cache.update(k, v, pos=pos, plain=plain)
+            mask = self._narrowed(cache, plain)
+            if self.reads_previous and not cache.in_order:
+                (k, v), k_pos = in_order((k, v), k_pos)
         k, v = self.expand((k, v))
         if rotates:
             q = position.rotate(q, q_pos)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        heads = self._attend(q, k, v, mask=self.mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        heads = self._attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
         return self.projection.out(heads, x)
+
+    def _narrowed(self, cache: KVCache, plain: bool) -> Mask:
+        """The mask, and what the cache keeps; the same whether a token comes alone or with others."""
+        if cache.keeps is None or (plain and not self.reads_previous):
+            return self.mask
+        window, n_sink = cache.keeps
+        # of the tokens that are kept, the oldest is only there for the key after it
+        return self.mask & SlidingWindow(window - self.reads_previous, n_sink)
 
     def _read_memory(
         self, q: Tensor, x: Tensor, memory: Tensor, memory_pos: Tensor | None, cache: KVCache | None
@@ -191,6 +207,13 @@ class MultiHeadAttention(Tappable):
         if tap is not None:
             heads = tap("heads", heads)
         return heads
+
+
+def in_order(entries: tuple[Tensor, ...], pos: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Entries (B,*,S,d) and their positions (B or 1, S), sorted by position; places without a token come first."""
+    pos, order = pos.sort(-1, stable=True)
+    rows = [order.expand(e.size(0), -1)[:, None, :, None].expand(-1, e.size(1), -1, e.size(-1)) for e in entries]
+    return tuple(e.gather(-2, index) for e, index in zip(entries, rows, strict=True)), pos
 
 
 def head_width(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> int:

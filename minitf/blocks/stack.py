@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_positive, check_probability
+from minitf.blocks.fit import check_cache
 from minitf.blocks.layer import is_there
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
@@ -145,8 +146,19 @@ class Stack(nn.Module):
         return self.final_norm(x)
 
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
-        """One fresh cache per layer."""
-        return [make() for _ in self.layers]
+        """One fresh cache per layer.
+
+        Raises:
+            ConfigError: caches of this kind would change what the model computes.
+        """
+        caches = [make() for _ in self.layers]
+        self._check_fit(caches)
+        return caches
+
+    def _check_fit(self, caches: Sequence[KVCache]) -> None:
+        for i, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
+            if is_there(layer.attention):
+                check_cache(cache, layer.attention, layer.position or self.position, i)
 
     def _next_positions(self, x: Tensor, caches: Sequence[KVCache] | None) -> Tensor:
         start = 0
@@ -168,6 +180,8 @@ class Stack(nn.Module):
                 f"this model has {self.n_layers} layers and needs a cache for each, got {len(caches)}, "
                 f"{len({id(c) for c in caches})} of them different: use new_caches"
             )
+        if caches[0].n_seen == 0:
+            self._check_fit(caches)
 
     def _check_positions(self, x: Tensor, pos: Tensor) -> None:
         rows, length = x.shape[:2]

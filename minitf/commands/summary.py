@@ -71,7 +71,7 @@ def collect(config: dict[str, Any], data: BaseData, task: Task, n_steps: int, sa
 
 def sample_text(model: nn.Module, data: BaseData, seed: int) -> str | None:
     """The first characters that the model writes from the start of a document; None if it writes no text."""
-    from minitf.cache import Dynamic
+    from minitf.cache.dynamic import Dynamic
     from minitf.commands.generate import stream, writes_text
     from minitf.generation.sampling import Sample
 

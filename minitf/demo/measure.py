@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 from minitf.tap import Tap
 

@@ -178,8 +178,13 @@ class EncoderDecoder(nn.Module):
         return read_out(self.head, hidden, memory, memory_pos)[:, 0]
 
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
-        """Fresh caches: one per decoder layer for the target, then one per decoder layer for the source."""
-        return [make() for _ in range(2 * self.decoder.n_layers)]
+        """Fresh caches: one per decoder layer for the target, then one per decoder layer for the source.
+
+        Raises:
+            ConfigError: caches of this kind would change what the model computes.
+        """
+        own = self.decoder.new_caches(make)
+        return [*own, *(cache.for_source() for cache in own)]
 
     def _split(self, caches: Sequence[KVCache]) -> tuple[Sequence[KVCache], Sequence[KVCache]]:
         n = self.decoder.n_layers

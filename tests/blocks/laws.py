@@ -4,7 +4,7 @@ import torch
 from matrix import LENGTH, Case
 from torch import Tensor
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.positions import NO_TOKEN, segment
 
 DIAGONAL = torch.eye(LENGTH, dtype=torch.bool)

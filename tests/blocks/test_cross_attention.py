@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from matrix import AXES
 
 from minitf.blocks.position.none import NoPosition
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 
 

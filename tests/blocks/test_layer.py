@@ -4,7 +4,7 @@ import torch
 
 from minitf.blocks.layer.post_norm import PostNormLayer
 from minitf.blocks.layer.pre_norm import PreNormLayer
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
 

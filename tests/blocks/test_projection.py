@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from minitf.blocks.init.xavier import Xavier
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.positions import SEGMENT, offset, packed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from runs import command
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.command_line import take_raw
 from minitf.commands.generate import read_prompt, stream, write
 from minitf.config import compose

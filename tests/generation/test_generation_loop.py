@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 from minitf.generation.generate import generate, window_start
 from minitf.generation.sampling import Greedy, Sample

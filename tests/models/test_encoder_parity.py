@@ -9,7 +9,7 @@ from test_parity import copy_into, shake
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM, T5Config, T5ForConditionalGeneration
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 
 SIDES = ["none", "left", "right"]
 

@@ -14,7 +14,7 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 
 
 def copy_into(target, **named):

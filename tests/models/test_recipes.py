@@ -5,7 +5,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.tap import Tap

@@ -6,7 +6,7 @@ import torch
 from omegaconf import OmegaConf
 from torch import nn
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.config import build, compose, set_data_facts
 from minitf.errors import ConfigError
 from minitf.generation.generate import generate

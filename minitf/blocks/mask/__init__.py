@@ -50,6 +50,10 @@ class Mask:
         real = (k_pos >= 0) & (segment(q_pos) == segment(k_pos))
         return real & self.rule(offset(q_pos), offset(k_pos))
 
+    def reads_within(self, window: int, n_sink: int) -> bool:
+        """Whether a query reads nothing but the last `window` tokens, itself included, and the first `n_sink`."""
+        return self.reach == (0, 0) or (self.reach[0] is not None and self.reach[0] < window and self.reach[1] == 0)
+
     @property
     def sees_future(self) -> bool:
         """True if some token reads a later one, tried on the first `probe` places of a document."""

@@ -48,6 +48,9 @@ class All(_Combined):
         """True if some token reads a later one; never, if one of the masks hides all of them."""
         return all(m.sees_future for m in self.masks) and super().sees_future
 
+    def reads_within(self, window: int, n_sink: int) -> bool:
+        return any(m.reads_within(window, n_sink) for m in self.masks) or super().reads_within(window, n_sink)
+
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor | bool:
         return reduce(and_, (m.rule(q_off, k_off) for m in self.masks))
 
@@ -74,6 +77,9 @@ class Any(_Combined):
     def sees_future(self) -> bool:
         """True if one of the masks lets a token read a later one."""
         return any(m.sees_future for m in self.masks)
+
+    def reads_within(self, window: int, n_sink: int) -> bool:
+        return all(m.reads_within(window, n_sink) for m in self.masks)
 
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor | bool:
         return reduce(or_, (m.rule(q_off, k_off) for m in self.masks))

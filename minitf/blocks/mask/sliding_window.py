@@ -23,6 +23,9 @@ class SlidingWindow(Mask):
         self.n_sink = n_sink
         self.reach = (None if n_sink else window - 1, 0)
 
+    def reads_within(self, window: int, n_sink: int) -> bool:
+        return self.window <= window and self.n_sink <= n_sink
+
     def rule(self, q_off: Tensor, k_off: Tensor) -> Tensor:
         near = q_off - k_off < self.window
         return (k_off <= q_off) & (near | (k_off < self.n_sink))

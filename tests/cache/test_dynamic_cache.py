@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from minitf.cache import Dynamic
+from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 
 

@@ -1,0 +1,135 @@
+"""KV caches: what attention keeps of the tokens it has seen. The interface; one kind a file.
+
+A cache does not know what it stores: any tensors with the token axis at -2, or a state of fixed size. The caller makes
+one per layer and passes it down; no module keeps one. Positions travel with the entries, so nothing here counts lengths
+or padding. What a mask hides is hidden by positions: a place that holds no token has position -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from minitf.errors import ConfigError
+
+Entries = tuple[Tensor, ...]
+
+
+class KVCache:
+    """The interface of every cache kind.
+
+    Attributes:
+        raw_keys: True if the cache wants keys before rotation, because it renumbers positions.
+        in_order: True if entries are given back in the order in which they came.
+        keeps: (window, n_sink) if the cache forgets: each query reads the last `window` tokens, itself included, and
+            the first `n_sink` of its document. None: everything is kept.
+        exact: True if a model whose mask reads further than `keeps` must be refused; False: it is to read less.
+        n_seen: tokens consumed so far, padding included.
+        n_held: tokens that later queries can still read.
+        n_bytes: memory of the stored entries, in bytes: of the tensors that exist, used or not; the positions, 8 bytes
+            each, do not count.
+        plain: True while nothing padded, packed or reordered was stored.
+    """
+
+    raw_keys: bool = False
+    in_order: bool = True
+    keeps: tuple[int, int] | None = None
+    exact: bool = True
+    n_seen: int
+    n_held: int
+    n_bytes: int
+    plain: bool
+
+    @property
+    def chunk_limit(self) -> int | None:
+        """The most tokens that the next `update` may bring; None for any number."""
+        return None
+
+    def reserve(self, n: int) -> None:
+        """Be told that n tokens will come altogether, padding counted, before the first of them does.
+
+        Raises:
+            ConfigError: the cache cannot take in so many.
+        """
+
+    def update(self, *entries: Tensor, pos: Tensor, plain: bool) -> tuple[Entries, Tensor, Tensor, bool]:
+        """Add the entries of T new tokens and return all that any of their queries may read.
+
+        Args:
+            entries: tensors (B,*,T,d), for example keys and values; none of a layer that keeps nothing.
+            pos: (B or 1, T) positions of the new tokens.
+            plain: True if `pos` simply goes on from what was stored, without padding.
+
+        Returns:
+            entries (B,*,S,d), positions of queries (B or 1, T) and keys (B or 1, S), and whether all is plain: no
+            padding, and each key is either later than the query or one that `keeps` lets it read.
+
+        Raises:
+            ConfigError: the entries do not fit what is stored, or no longer into it.
+        """
+        raise NotImplementedError
+
+    def read(self) -> tuple[Entries, Tensor]:
+        """Entries and key positions that are held, without adding any.
+
+        Raises:
+            ConfigError: nothing is.
+        """
+        raise NotImplementedError
+
+    def select(self, rows: Tensor) -> None:
+        """Keep the given rows of the batch, in this order (int64, repeats allowed)."""
+        raise NotImplementedError
+
+    def crop(self, n: int) -> None:
+        """Forget all but the first n tokens of those seen, padding counted.
+
+        Raises:
+            ConfigError: fewer were seen, or what would have to be read then is no longer there.
+        """
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        """Forget everything; the cache is as new."""
+        raise NotImplementedError
+
+    def for_source(self) -> KVCache:
+        """A fresh cache like this one for the source of cross-attention: it comes at once, and is kept whole."""
+        raise NotImplementedError
+
+    def state_dict(self) -> dict:
+        """Everything stored, as plain containers and tensors."""
+        raise NotImplementedError
+
+    def load_state_dict(self, state: dict) -> None:
+        """Take over what `state_dict` of a cache of this kind and size gave."""
+        raise NotImplementedError
+
+
+def check_fit(old: Entries, new: Entries) -> None:
+    """Raise ConfigError unless the new entries differ from the stored ones in the number of tokens alone."""
+    kinds = [[(*e.shape[:-2], e.shape[-1], e.dtype) for e in entries] for entries in (old, new)]
+    if kinds[0] == kinds[1]:
+        return
+    rows = [kind[0][0] if kind else 0 for kind in kinds]
+    what = f"{rows[0]} rows, got {rows[1]}" if rows[0] != rows[1] else f"entries {kinds[0]}, got {kinds[1]}"
+    raise ConfigError(f"this cache holds {what}: make new caches for another batch or model, or call reset()")
+
+
+def check_crop(n: int, n_seen: int) -> None:
+    """Raise ConfigError unless n of the tokens seen can be what is left."""
+    if not 0 <= n <= n_seen:
+        raise ConfigError(f"crop({n}): this cache holds {n_seen} tokens; n must lie between 0 and that")
+
+
+def check_read(pos: Tensor | None) -> None:
+    """Raise ConfigError if nothing is stored."""
+    if pos is None:
+        raise ConfigError("this cache is empty: run the model once with it before reading from it")
+
+
+def storage_bytes(tensors: Iterable[Tensor]) -> int:
+    """Memory of the tensors' storages, in bytes; one that several share counts once."""
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
