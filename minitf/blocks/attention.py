@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from minitf.blocks.attend import unchecked
 from minitf.blocks.attend.reference import attend_reference
 from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.mask import Mask
@@ -81,7 +82,7 @@ class MultiHeadAttention(Tappable):
         )
         self.q_norm, self.k_norm = qk_norm(d_head), qk_norm(d_head)
         self.reads_previous = self.projection.reads_previous
-        self.fast = fast if self.score.is_dot and self.normalize.is_softmax else None
+        self.fast = unchecked(fast) if self.score.is_dot and self.normalize.is_softmax else None
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,H,T,d)."""
@@ -89,7 +90,8 @@ class MultiHeadAttention(Tappable):
 
     def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """What a cache keeps of `source`: keys (B,G,S,d) and values (B,G,S,d_v)."""
-        return self.k_norm(self.projection.k(source)), self.projection.v(source)
+        k, v = self.projection.kv(source)
+        return self.k_norm(k), v
 
     def expand(self, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Keys and values from what a cache keeps."""
@@ -120,10 +122,10 @@ class MultiHeadAttention(Tappable):
         Returns:
             (B,T,D).
         """
-        q = self.queries(x)  # (B,H,T,d)
         if memory is not None:
-            return self._read_memory(q, x, memory, memory_pos, cache)
-        k, v = self.entries(x)  # (B,G,T,d)
+            return self._read_memory(self.queries(x), x, memory, memory_pos, cache)
+        q, k, v = self.projection.qkv(x)  # (B,H,T,d), (B,G,T,d), (B,G,T,d_v)
+        q, k = self.q_norm(q), self.k_norm(k)
         rotates = "rotate" in position.uses
         if rotates and (cache is None or not cache.raw_keys):
             k = position.rotate(k, pos)

@@ -67,10 +67,10 @@ class Static(KVCache):
         if self._pos.size(0) < pos.size(0):
             self._pos = self._pos.expand(pos.size(0), -1).clone()
         for buffer, new in zip(self._buffers, entries, strict=True):
-            buffer[..., start:end, :] = new
-        self._pos[:, start:end] = pos
+            buffer.narrow(-2, start, end - start).copy_(new)
+        self._pos.narrow(-1, start, end - start).copy_(pos)
         self.n_seen, self.plain = end, self.plain and plain
-        return self._filled(), pos, self._pos[:, :end], self.plain
+        return self._filled(), pos, self._pos.narrow(-1, 0, end), self.plain
 
     def read(self) -> tuple[Entries, Tensor]:
         check_read(self._pos if self.n_seen else None)
@@ -110,7 +110,7 @@ class Static(KVCache):
             self.update(*state["entries"], pos=state["pos"], plain=state["plain"])
 
     def _filled(self) -> Entries:
-        return tuple(b[..., : self.n_seen, :] for b in self._buffers)
+        return tuple(b.narrow(-2, 0, self.n_seen) for b in self._buffers)
 
     def _make(self, entries: Entries, pos: Tensor) -> None:
         """Buffers for entries like these, unless the ones that are there will do."""

@@ -15,7 +15,6 @@ from minitf.blocks.projection import Projection
 from minitf.blocks.projection.identity import Identity
 from minitf.blocks.projection.mean import Mean
 from minitf.blocks.projection.smeared import Smeared
-from minitf.blocks.projection.tied_kv import TiedKV
 from minitf.blocks.projection.tied_qk import TiedQK
 from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_norm
 from minitf.demo.cost_score import of_score
@@ -82,11 +81,10 @@ def can_share_heads(projection: Projection) -> bool:
 
 
 def _passes(projection: Projection, n: Sizes) -> list[tuple[str, int]]:
-    """Which matrix is used for how many tokens; one that makes two things is used twice."""
+    """Which matrix is used for how many tokens; one that makes queries and keys is used twice."""
     queries, keys = n.B * n.T, n.B * n.S
     of_k = "w_q" if isinstance(projection, TiedQK) else "w_k"
-    of_v = of_k if isinstance(projection, TiedKV) else "w_v"
-    used = [("w_q", queries), (of_k, keys), (of_v, keys), ("w_gate", queries), ("w_o", queries)]
+    used = [("w_q", queries), (of_k, keys), ("w_v", keys), ("w_gate", queries), ("w_o", queries)]
     return [(name, rows) for name, rows in used if hasattr(projection, name)]
 
 
