@@ -26,9 +26,9 @@ class Int8(KVCache):
 
         max(scale of v) / 2 + tanh(e / 2) * (max(v) - min(v)),   e = factor * sum(|q|) * max(scale of k) / 2
 
-    with the largest scales, and the extremes of this number of v, over the keys that the query reads. The first term is
-    the error of a mean of values. The second: no score is off by more than e, so the ratio of new to old weights is the
-    same for all keys up to exp(2 e), and such a change moves at most tanh(e / 2) of the weight from some keys to others.
+    with the largest scales, and the extremes of this number of v, over the keys that the query reads. The first term
+    is the error of a mean of values. The second: no score is off by more than e, so the ratio of new to old weights is
+    the same for all keys up to exp(2 e), and such a change moves at most tanh(e / 2) of the weight between keys.
 
     Args:
         inner: factory of the cache that holds codes and scales, two entries for one.
@@ -42,7 +42,7 @@ class Int8(KVCache):
         if not isinstance(made, KVCache) or isinstance(made, Int8):
             what = "another int8" if isinstance(made, Int8) else repr(inner)
             raise ConfigError(
-                f"an int8 cache keeps its codes in another cache, got {what}: choose cache@cache.inner=dynamic or static"
+                f"an int8 cache keeps its codes in another one, got {what}: choose cache@cache.inner=dynamic or static"
             )
         self.inner = made
         self._dtypes: list[torch.dtype] = []

@@ -155,7 +155,7 @@ def test_a_token_sees_the_whole_source_and_no_later_token(preset):
     made, (src, ids) = model(preset), rows()
     x, source = made.embedding(ids).detach().requires_grad_(), made.source_embedding(src).detach().requires_grad_()
     memory = made.encoder(source, None)
-    made.decode(x, None, memory, None)[:, 2].sum().backward()
+    made.decode(x, None, memory, None)[0][:, 2].sum().backward()
     assert x.grad[:, :3].any(-1).all()
     assert (x.grad[:, 3:] == 0).all()
     assert source.grad.any(-1).all()
