@@ -206,7 +206,12 @@ def test_caches_go_on_from_the_state(preset, side, sizes):
             start += n
             real = slice(None) if pos is None else pos[:, start - 1] >= 0
             torch.testing.assert_close(got[real], whole[real, start - 1], atol=1e-6, rtol=1e-6)
-    assert caches[0].n_seen == T
+        after = torch.full((B, 1), T) if pos is None else pos.amax(-1, keepdim=True) + 1
+        more = torch.cat([torch.arange(T)[None].expand(B, T) if pos is None else pos, after], 1)
+        got = made.step(ids[:, :1], after, caches, memory, src_pos)  # also after padding on the right
+        whole = made(src, src_pos, torch.cat([ids, ids[:, :1]], 1), more)
+        torch.testing.assert_close(got, whole[:, -1], atol=1e-6, rtol=1e-6)
+    assert caches[0].n_seen == T + 1
     assert caches[0].n_bytes == B * D * 4
     assert [c.n_seen for c in caches[1:]] == ([S] if preset == "bahdanau" else [])
 
