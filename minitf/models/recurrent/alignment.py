@@ -24,6 +24,9 @@ class Alignment(Tappable):
         d_model: width D.
         score, normalize: factories of the parts, the same as in any attention.
 
+    Attributes:
+        projects: whether the score changes the keys by a matrix, so that it pays to keep them.
+
     Source: Bahdanau et al. 2015, section 3.1; Luong et al. 2015, section 3.1.
     """
 
@@ -33,7 +36,7 @@ class Alignment(Tappable):
         super().__init__()
         self.score = score(d_head=d_model, n_heads=1)
         self.normalize = normalize(n_heads=1)
-        self.projects = isinstance(self.score, Additive)
+        self.projects = type(self.score) is Additive  # not a wrapped or changed one
 
     def forward(self, states: Tensor, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
         """States (B,T,D), memory (B,S,D) and its positions -> what they read, (B,T,D)."""
