@@ -110,11 +110,15 @@ def of_alignment(block: Alignment, n: Sizes, in_steps: bool) -> Cost | None:
     Args:
         block: the alignment.
         n: its sizes.
-        in_steps: a state is known only when the one before it has read, so all is done again for each query.
+        in_steps: a state is known only when the one before it has read, so all is done again for each query, but what
+            is made of the keys alone.
     """
     each = replace(n, T=1) if in_steps else n
     own = [of_score(block.score, each), of_normalize(block.normalize, each)]
     if None in own:
         return None
-    once = sum(own, weighted_sum(each))
-    return if_counted(once * n.T if in_steps else once, block)
+    total = sum(own, weighted_sum(each))
+    if in_steps:
+        again = (n.T - 1) * matrix(n.B * n.S, n.d, n.d).flops if block.projects else 0
+        total = total * n.T + Cost(flops=-again)
+    return if_counted(total, block)
