@@ -171,7 +171,7 @@ class MultiHeadAttention(Tappable):
         else:
             entries = self.entries(memory)
             if cache is not None:
-                cache.update(*entries, pos=memory_pos, plain=plain)
+                entries, _, memory_pos, plain = cache.update(*entries, pos=memory_pos, plain=plain)
         k, v = self.expand(entries)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))

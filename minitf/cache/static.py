@@ -107,6 +107,7 @@ class Static(KVCache):
     def load_state_dict(self, state: dict) -> None:
         self.reset()
         if state["pos"] is not None:
+            self.reserve(state["pos"].size(1))
             self.update(*state["entries"], pos=state["pos"], plain=state["plain"])
 
     def _filled(self) -> Entries:

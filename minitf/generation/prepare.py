@@ -27,10 +27,9 @@ def prepare_decode(model: nn.Module) -> nn.Module:
         the copy, in evaluation mode, without gradients.
     """
     found = copy.deepcopy(model).eval().requires_grad_(False)
-    for module in list(found.modules()):
-        for name, value in list(module._parameters.items()):
-            if parametrize.is_parametrized(module, name):
-                parametrize.remove_parametrizations(module, name)
+    for module in filter(parametrize.is_parametrized, list(found.modules())):
+        for name in list(module.parametrizations):
+            parametrize.remove_parametrizations(module, name)
     for module in list(found.modules()):
         for name, part in list(module.named_children()):
             if isinstance(part, MultiHeadAttention) and name != "cross_attention" and can_join(part.projection):

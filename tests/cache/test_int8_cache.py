@@ -157,11 +157,7 @@ def test_an_attention_gives_the_same_in_pieces(cache):
     ("inner", "preset"),
     [
         ("dynamic", "llama_tiny"),
-        pytest.param(
-            "static",
-            "encdec_tiny",
-            marks=pytest.mark.xfail(strict=True, reason="cross-attention's first call reads the source unrounded"),
-        ),
+        ("static", "encdec_tiny"),
     ],
 )
 def test_a_model_computes_what_it_would_with_rounded_keys_and_values(inner, preset):
