@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from minitf.errors import ConfigError
@@ -49,15 +50,21 @@ class Sample:
         """(B,V) and one generator per row -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(-1)
+        probs = self.probs(logits)
+        rows = [torch.multinomial(p, 1, generator=g) for p, g in zip(probs, generators, strict=True)]
+        return torch.cat(rows)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(B,V) -> (B,V) float64: what a draw follows; all on the most likely token at temperature 0."""
+        if self.temperature == 0:
+            return F.one_hot(logits.argmax(-1), logits.size(-1)).double()
         # the largest logit is taken off first, in float64, so that no temperature can overflow or vanish
         scaled = (logits.double() - logits.double().amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None:
             scaled = keep_top_k(scaled, self.top_k)
         if self.top_p is not None:
             scaled = keep_top_p(scaled, self.top_p)
-        probs = scaled.softmax(-1)
-        rows = [torch.multinomial(p, 1, generator=g) for p, g in zip(probs, generators, strict=True)]
-        return torch.cat(rows)
+        return scaled.softmax(-1)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
