@@ -70,8 +70,10 @@ def infill(
     masked = ids == mask_id
     if pos is not None:
         masked = masked & (pos >= 0)
+    if not masked.any():
+        raise ConfigError(f"no place is masked: put the mask id ({mask_id}) where the text is to be filled")
     banned = sorted({mask_id, *special_ids})
-    _check(model, ids, masked, banned, n_steps, seeds)
+    _check(model, ids, n_steps, seeds)
     generators = [torch.Generator(ids.device).manual_seed(s) for s in (seeds or range(ids.size(0)))]
     return _steps(model, ids, pos, masked, banned, n_steps, sampler, generators)
 
@@ -131,23 +133,16 @@ def _left(n: int, step: int, n_steps: int | None) -> int:
     return math.floor(n * math.cos(math.pi / 2 * min(1.0, step / n_steps)))
 
 
-def _check(
-    model: nn.Module,
-    ids: Tensor,
-    masked: Tensor,
-    banned: Sequence[int],
-    n_steps: int | None,
-    seeds: Sequence[int] | None,
-) -> None:
+def _check(model: nn.Module, ids: Tensor, n_steps: int | None, seeds: Sequence[int] | None) -> None:
     if not getattr(model, "sees_future", True):
         raise ConfigError(
             f"this {type(model).__name__} reads only what stands before a place: infilling needs a model that reads "
             "both sides, such as model=bert_tiny, trained with task=masked_lm"
         )
-    if not masked.any():
-        raise ConfigError(f"no place is masked: put the mask id ({banned}) where the text is to be filled")
     if n_steps is not None and (not isinstance(n_steps, int) or isinstance(n_steps, bool) or n_steps < 1):
-        raise ConfigError(f"n_steps must be a whole number of at least 1, or null for one place a step, got {n_steps!r}")
+        raise ConfigError(
+            f"n_steps must be a whole number of at least 1, or null for one place a step, got {n_steps!r}"
+        )
     if seeds is not None and not all(0 <= seed < 2**63 for seed in seeds):
         raise ConfigError(f"seeds must be whole numbers from 0 to 2**63 - 1, got {list(seeds)}")
     if seeds is not None and len(seeds) != ids.size(0):

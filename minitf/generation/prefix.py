@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,15 +92,19 @@ def load_prefix(path: str | Path, model: nn.Module, caches: Sequence[KVCache]) -
             "the cache that it was saved with, or read the prompt anew"
         )
     ids = content["ids"]
+    for cache in caches:
+        cache.reset()
+        cache.reserve(ids.size(1))
     try:
         for cache, state in zip(caches, content["caches"], strict=True):
-            cache.reset()
             cache.load_state_dict(state)
         if any(cache.n_seen != ids.size(1) for cache in caches):
             raise ValueError(f"its caches do not hold its {ids.size(1)} tokens")
     except Exception as error:  # what is wrong inside a state is the business of its kind
         for cache in caches:
             cache.reset()
+        if isinstance(error, ConfigError):
+            raise
         raise _broken(path, error) from error
     return ids
 
@@ -128,28 +132,30 @@ def fingerprint(model: nn.Module) -> str:
     """
     digest = hashlib.sha256()
     for name, module in model.named_modules():
-        digest.update(f"{_plain(name)} {type(module).__qualname__} {sorted(_settings(module))}\n".encode())
+        digest.update(f"{name} {_described(module)}\n".encode())
     for name, tensor in model.state_dict().items():
-        digest.update(f"{_plain(name)} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return digest.hexdigest()
 
 
-def _settings(owner: object) -> Iterator[str]:
-    """The plain values among the public attributes of an object, and of the objects of minitf that it holds."""
-    for name, value in vars(owner).items():
-        if name.startswith("_") or name == "training":
-            continue
-        if value is None or isinstance(value, bool | int | float | str):
-            yield f"{name}={value!r}"
-        elif isinstance(value, list | tuple) and all(isinstance(v, bool | int | float | str) for v in value):
-            yield f"{name}={list(value)!r}"
-        elif type(value).__module__.startswith("minitf.") and not isinstance(value, nn.Module):
-            yield f"{name}={type(value).__qualname__} {sorted(_settings(value))}"
-
-
-def _plain(name: str) -> str:
-    return name.replace("_orig_mod.", "")
+def _described(value: object) -> str | None:
+    """A plain value, or a module or an object of minitf by the plain values that it holds; None for anything else."""
+    if isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return str([_described(v) for v in value])
+    if isinstance(value, dict):
+        return str([(key, _described(v)) for key, v in value.items()])
+    if isinstance(value, nn.Module) or type(value).__module__.startswith("minitf."):
+        # what a pass leaves behind, or a tap, is no setting; modules inside are described under their own names
+        own = {
+            key: _described(v)
+            for key, v in vars(value).items()
+            if key not in ("training", "tap") and not key.startswith("_") and not isinstance(v, nn.Module)
+        }
+        return f"{type(value).__qualname__} {sorted((key, v) for key, v in own.items() if v is not None)}"
+    return None
 
 
 def _kind(cache: KVCache) -> str:
@@ -180,8 +186,8 @@ def _owned(state: Any) -> Any:
 def _check_caches(model: nn.Module, caches: Sequence[KVCache]) -> None:
     if hasattr(model, "encode"):
         raise ConfigError(
-            f"a {type(model).__name__} reads a source, which a prefix does not hold: prefixes are for models that go on "
-            "with a text, such as model=gpt_tiny"
+            f"a {type(model).__name__} reads a source, which a prefix does not hold: prefixes are for models that go "
+            "on with a text, such as model=gpt_tiny"
         )
     if not caches:
         raise ConfigError("a prefix is what caches hold, and there are none: make them with new_caches")

@@ -227,7 +227,9 @@ def _check_model(name: str, model: nn.Module, n_prompt: int, max_new_tokens: int
 
 def _check_request(ids: Tensor, sampler: Sampler, max_new_tokens: int, n_draft: int, seed: int) -> None:
     if ids.dim() != 2 or ids.size(0) != 1:
-        raise ConfigError(f"speculative decoding takes one row (1,T), got {tuple(ids.shape)}: give one prompt at a time")
+        raise ConfigError(
+            f"speculative decoding takes one row (1,T), got {tuple(ids.shape)}: give one prompt at a time"
+        )
     if ids.size(1) < 1:
         raise ConfigError("the prompt is empty: give at least one token, for example the tokenizer's bos_id")
     if not isinstance(sampler, Greedy) and not hasattr(sampler, "probs"):
