@@ -130,7 +130,8 @@ def _left(n: int, step: int, n_steps: int | None) -> int:
     """How many of n masked places the schedule leaves after a step."""
     if n_steps is None:
         return n - step
-    return math.floor(n * math.cos(math.pi / 2 * min(1.0, step / n_steps)))
+    share = math.cos(math.pi / 2 * min(1.0, step / n_steps))
+    return math.floor(n * share + 1e-9)  # a whole number stays one, whatever the last digit of the cosine
 
 
 def _check(model: nn.Module, ids: Tensor, n_steps: int | None, seeds: Sequence[int] | None) -> None:

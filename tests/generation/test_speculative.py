@@ -151,7 +151,7 @@ def made(kind, model):
 @pytest.mark.parametrize("n_draft", [1, 4, 30])
 def test_greedy_text_is_that_of_the_model_alone(kind, draft_kind, n_draft):
     model, draft = gpt(), gpt(seed=3)
-    ids, n = torch.randint(65, (1, 5)), 24
+    ids, n = torch.randint(65, (1, 5)), 16
     expected = list(generate(model, ids, sampler=Greedy(), max_new_tokens=n))
     caches, draft_caches = made(kind, model), made(draft_kind, draft)
     for sampler in (Greedy(), Sample(0, None, None)):
