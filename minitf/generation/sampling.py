@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from minitf.errors import ConfigError
@@ -17,6 +16,10 @@ class Greedy:
     def __call__(self, logits: Tensor, generators: Sequence[torch.Generator]) -> Tensor:
         """(B,V) -> (B,)."""
         return logits.argmax(-1)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(B,V) logits -> (B,V) float64: 1 at the most likely token."""
+        return _one_hot(logits)
 
 
 class Sample:
@@ -55,9 +58,9 @@ class Sample:
         return torch.cat(rows)
 
     def probs(self, logits: Tensor) -> Tensor:
-        """(B,V) -> (B,V) float64: what a draw follows; all on the most likely token at temperature 0."""
+        """(B,V) logits -> (B,V) float64, the distribution that tokens are drawn from."""
         if self.temperature == 0:
-            return F.one_hot(logits.argmax(-1), logits.size(-1)).double()
+            return _one_hot(logits)
         # the largest logit is taken off first, in float64, so that no temperature can overflow or vanish
         scaled = (logits.double() - logits.double().amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None:
@@ -85,3 +88,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     before = probs.cumsum(-1) - probs
     dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
     return logits.masked_fill(dropped, float("-inf"))
+
+
+def _one_hot(logits: Tensor) -> Tensor:
+    return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)

@@ -9,14 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
 from minitf.generation.generate import Sampler, Step
 from minitf.generation.mode import evaluating
-from minitf.generation.sampling import Greedy
 
 
 def speculate(
@@ -125,11 +123,11 @@ class Speculation:
         with evaluating(self._target.model, self._draft.model):
             text, q = self._ids, []
             for _ in range(n):
-                q.append(_probs(self._sampler, self._draft.logits(text, 1)))
+                q.append(self._sampler.probs(self._draft.logits(text, 1)))
                 text = torch.cat([text, torch.multinomial(q[-1], 1, generator=self._generator)], 1)
             logits = self._target.logits(text, n + 1)  # (n+1,V)
             drafted = text[0, self._ids.size(1) :]
-            new, n_accepted = self._choose(_probs(self._sampler, logits), q, drafted)
+            new, n_accepted = self._choose(self._sampler.probs(logits), q, drafted)
             ends = [i for i, token in enumerate(new.tolist()) if token in self._stop]
             new = new[: ends[0] + 1] if ends else new
             self._ids = torch.cat([self._ids, new[None]], 1)
@@ -203,13 +201,6 @@ class _Reader:
                     ) from error
 
 
-def _probs(sampler: Sampler, logits: Tensor) -> Tensor:
-    """(B,V) logits -> (B,V) float64, what the sampler draws from."""
-    if isinstance(sampler, Greedy):
-        return F.one_hot(logits.argmax(-1), logits.size(-1)).double()
-    return sampler.probs(logits)
-
-
 def _check_model(name: str, model: nn.Module, n_prompt: int, max_new_tokens: int) -> None:
     if hasattr(model, "encode"):
         raise ConfigError(
@@ -232,7 +223,7 @@ def _check_request(ids: Tensor, sampler: Sampler, max_new_tokens: int, n_draft: 
         )
     if ids.size(1) < 1:
         raise ConfigError("the prompt is empty: give at least one token, for example the tokenizer's bos_id")
-    if not isinstance(sampler, Greedy) and not hasattr(sampler, "probs"):
+    if not hasattr(sampler, "probs"):
         raise ConfigError(
             f"{type(sampler).__name__} cannot tell what it draws from: speculative decoding needs a sampler with probs"
         )

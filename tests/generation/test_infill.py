@@ -11,7 +11,7 @@ MASK = 9
 
 
 class Sure(nn.Module):
-    """Says token 1 + place % 4 everywhere, surer of it the larger `order` is there; the mask and token 0 it likes best."""
+    """Says token 1 + place % 4 everywhere, the surer the larger `order` is there; likes the mask and token 0 best."""
 
     def __init__(self, order):
         super().__init__()

@@ -221,7 +221,7 @@ def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
             load_prefix(tmp_path / name, model, caches)
         assert {c.n_seen for c in caches} == {0}
     assert not RAN
-    with pytest.raises(DataError, match="there is no prefix file .*nowhere"):
+    with pytest.raises(DataError, match=r"there is no prefix file .*nowhere"):
         load_prefix(tmp_path / "nowhere", model, model.new_caches(Dynamic))
 
 

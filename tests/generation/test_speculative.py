@@ -258,7 +258,7 @@ def test_caches_that_take_in_few_tokens_and_go_back_few():
     assert run(5) == expected
     with pytest.raises(ConfigError, match=r"takes back up to n_draft \(5\) .* cache.spare=5"):
         run(4)
-    with pytest.raises(ConfigError, match="must take back refused tokens.*cannot go back so far"):
+    with pytest.raises(ConfigError, match=r"must take back refused tokens.*cannot go back so far"):
         run(None)
 
 
@@ -292,8 +292,8 @@ def test_models_and_caches_that_do_not_fit_are_refused_before_the_first_pass():
     used(ids, None, caches)
     with pytest.raises(ConfigError, match="hold 4 tokens already"):
         speculate(used, used, ids, max_new_tokens=6, **how, caches=None, draft_caches=caches)
+    caches = used.new_caches(lambda: Static(8))
     with pytest.raises(ConfigError, match="9 tokens do not fit a static cache of 8"):
-        caches = used.new_caches(lambda: Static(8))
         speculate(used, used, ids, max_new_tokens=6, **how, caches=caches, draft_caches=None)
     with pytest.raises(ConfigError, match="EncoderDecoder, which reads a source"):
         speculate(parts.model("vaswani_tiny"), long, ids, max_new_tokens=1, **how, **NO_CACHES)

@@ -36,7 +36,7 @@ def cut(text, stops):
 
 
 def some_pieces(rng, data):
-    ends = sorted(rng.sample(range(len(data) + 1), rng.randint(0, len(data)))) + [len(data)]
+    ends = [*sorted(rng.sample(range(len(data) + 1), rng.randint(0, len(data)))), len(data)]
     return [data[a:b] for a, b in zip([0, *ends], ends, strict=False)]
 
 
