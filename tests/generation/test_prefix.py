@@ -186,9 +186,15 @@ def test_only_what_the_caches_have_read_can_be_saved(tmp_path):
 RAN = []
 
 
+def _ran(*args):
+    RAN.append(args)
+
+
 class Payload:
+    """Pickled, it is a call of `_ran` when it is loaded."""
+
     def __reduce__(self):
-        return RAN.append, (1,)
+        return _ran, ("loaded",)
 
 
 def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
@@ -203,6 +209,8 @@ def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
+    pickle.loads(files["pickle"])
+    assert RAN.pop() == ("loaded",)  # the way is open without the check
     stored = {
         "list": [1, 2],
         "other": {"format": "else"},
