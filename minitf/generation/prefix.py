@@ -204,8 +204,10 @@ def _read(path: str | Path, device: torch.device) -> dict[str, Any]:
     if not isinstance(content, dict) or content.get("format") != FORMAT or set(content) != KEYS:
         raise _broken(path, ValueError(f"it is no {FORMAT!r}"))
     ids = content["ids"]
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.dim() != 2:
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.dim() != 2 or ids.size(0) != 1:
         raise _broken(path, ValueError("its tokens are no row of ids"))
+    if not isinstance(content["kinds"], list) or not isinstance(content["caches"], list):
+        raise _broken(path, ValueError("its caches are no list"))
     return content
 
 

@@ -216,6 +216,8 @@ def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
         "other": {"format": "else"},
         "payload": {**content, "more": Payload()},
         "ids": {**content, "ids": "abc"},
+        "rows": {**content, "ids": content["ids"].expand(2, 5)},
+        "kinds": {**content, "kinds": 3},
         "fewer": {**content, "ids": content["ids"][:, :3]},
         "state": {**content, "caches": [content["caches"][0], {}]},
         "layers": {**content, "caches": content["caches"][:1]},
