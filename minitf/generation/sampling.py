@@ -17,6 +17,10 @@ class Greedy:
         """(B,V) -> (B,)."""
         return logits.argmax(-1)
 
+    def probs(self, logits: Tensor) -> Tensor:
+        """(B,V) logits -> (B,V) float64: 1 at the most likely token."""
+        return _one_hot(logits)
+
 
 class Sample:
     """Draw from the model's distribution, after narrowing it: temperature, then top-k, then top-p.
@@ -49,15 +53,21 @@ class Sample:
         """(B,V) and one generator per row -> (B,)."""
         if self.temperature == 0:
             return logits.argmax(-1)
+        probs = self.probs(logits)
+        rows = [torch.multinomial(p, 1, generator=g) for p, g in zip(probs, generators, strict=True)]
+        return torch.cat(rows)
+
+    def probs(self, logits: Tensor) -> Tensor:
+        """(B,V) logits -> (B,V) float64, the distribution that tokens are drawn from."""
+        if self.temperature == 0:
+            return _one_hot(logits)
         # the largest logit is taken off first, in float64, so that no temperature can overflow or vanish
         scaled = (logits.double() - logits.double().amax(-1, keepdim=True)) / self.temperature
         if self.top_k is not None:
             scaled = keep_top_k(scaled, self.top_k)
         if self.top_p is not None:
             scaled = keep_top_p(scaled, self.top_p)
-        probs = scaled.softmax(-1)
-        rows = [torch.multinomial(p, 1, generator=g) for p, g in zip(probs, generators, strict=True)]
-        return torch.cat(rows)
+        return scaled.softmax(-1)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
@@ -78,3 +88,7 @@ def keep_top_p(logits: Tensor, p: float) -> Tensor:
     before = probs.cumsum(-1) - probs
     dropped = torch.zeros_like(logits, dtype=torch.bool).scatter(-1, order, before >= p)
     return logits.masked_fill(dropped, float("-inf"))
+
+
+def _one_hot(logits: Tensor) -> Tensor:
+    return torch.zeros_like(logits, dtype=torch.float64).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
