@@ -45,9 +45,9 @@ class Static(KVCache):
         return storage_bytes(self._buffers)
 
     def reserve(self, n: int) -> None:
-        if self.max_len is None:
-            self._n_places = max(self._n_places, n)
-        elif n > self.max_len:
+        if self.max_len is None and n > self._n_places:
+            self._grow(n)
+        elif self.max_len is not None and n > self.max_len:
             raise ConfigError(
                 f"{n} tokens do not fit a static cache of {self.max_len} places: make it larger (cache.max_len={n}, or "
                 "null for as many as are needed), write fewer, or take cache=dynamic"
@@ -112,6 +112,11 @@ class Static(KVCache):
 
     def _filled(self) -> Entries:
         return tuple(b.narrow(-2, 0, self.n_seen) for b in self._buffers)
+
+    def _grow(self, n: int) -> None:
+        state = self.state_dict()
+        self._n_places = n
+        self.load_state_dict(state)
 
     def _make(self, entries: Entries, pos: Tensor) -> None:
         """Buffers for entries like these, unless the ones that are there will do."""
