@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from minitf.blocks.attend import band, dense, flex
 from minitf.blocks.mask import Mask
+from minitf.blocks.score.factor import HeadFactor
 from minitf.positions import packed
 from minitf.tap import Tap
 
@@ -132,6 +133,10 @@ class Case:
         self.scheme, self.block = make(**sizes, causal=not self.sees_future), block
         for module in (self.scheme, block):
             parts.randomise(module, 4 / D_MODEL)  # scores of about 1: neither even nor one-hot
+            for factor in (part for part in module.modules() if isinstance(part, HeadFactor)):
+                factor.log.data.mul_(
+                    0.5
+                )  # exp(2.6) makes scores of 60: too coarse in bfloat16
             module.to(self.dtype).eval()
         self.fast, self.block.fast = block.fast, block.fast if cell["path"] != "definition" else None
         self.pos = positions(cell["padding"])
