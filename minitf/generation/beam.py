@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -184,9 +185,9 @@ class _Search:
 def _candidates(searches: Sequence[_Search], logits: Tensor, ruled: Tensor) -> None:
     """Give each search its best candidates: so many that enough are left whichever of them end."""
     n_beams, n_tokens = searches[0].n_beams, logits.size(-1)
-    logprobs = logits.float().log_softmax(-1)
+    logprobs = logits.double().log_softmax(-1)
     # rules are not made up for by the other tokens: those keep the log-probability that the model gives them
-    ranks = logprobs if ruled is logits else ruled.float() - logits.float().logsumexp(-1, keepdim=True)
+    ranks = logprobs if ruled is logits else ruled.double() - logits.double().logsumexp(-1, keepdim=True)
     start = torch.tensor([search.ranks() for search in searches], dtype=torch.float64, device=logits.device)
     totals = (start.view(-1, 1) + ranks).view(len(searches), -1)
     if n_beams == 1:
@@ -205,5 +206,5 @@ def _check(n_beams: int, n_best: int, length_penalty: float, max_new_tokens: int
             raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
     if n_best > n_beams:
         raise ConfigError(f"{n_beams} beams cannot give {n_best} hypotheses: raise n_beams, or lower n_best")
-    if not abs(length_penalty) < float("inf"):
-        raise ConfigError(f"length_penalty must be a number, got {length_penalty}")
+    if not abs(length_penalty) * math.log(max_new_tokens + 1) < 600:  # a float ends at e to the 709
+        raise ConfigError(f"length_penalty must be a number, for example from -2 to 2, got {length_penalty}")
