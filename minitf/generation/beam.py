@@ -162,8 +162,6 @@ class _Search:
             elif not ends:
                 going.append(new)
         self.beams = going[: self.n_beams]
-        if self.n_beams == 1 and self.best:
-            self.beams = []
         if not any(self._can_do_better(beam) for beam in self.beams):
             self.beams = []
 
@@ -191,7 +189,8 @@ def _candidates(searches: Sequence[_Search], logits: Tensor, ruled: Tensor) -> N
     start = torch.tensor([search.ranks() for search in searches], dtype=torch.float64, device=logits.device)
     totals = (start.view(-1, 1) + ranks).view(len(searches), -1)
     if n_beams == 1:
-        chosen = totals.argmax(-1, keepdim=True)  # of several that are as likely the first, as greedy decoding does
+        # the first of several that are as likely, as greedy decoding does; where it ends there is no other
+        chosen = totals.argmax(-1, keepdim=True)
     else:
         chosen = totals.topk(min(n_beams * (1 + len(searches[0].stop)), totals.size(-1)), dim=-1).indices
     found = [totals.gather(-1, chosen), logprobs.view(len(searches), -1).gather(-1, chosen), chosen]

@@ -106,7 +106,7 @@ def test_two_beams_see_what_one_does_not():
     assert two.score > one.score
 
 
-@pytest.mark.parametrize("penalty", PENALTIES)
+@pytest.mark.parametrize("penalty", [*PENALTIES, -0.3])
 def test_ending_early_loses_nothing(penalty, monkeypatch):
     how = {"n_beams": 4, "n_best": 2, "max_new_tokens": 12, "stop": [0], "length_penalty": penalty}
     models, early = [], []
@@ -135,6 +135,15 @@ def test_a_row_ends_when_what_is_kept_cannot_be_beaten():
         model.calls = 0
         found = beam_search(model, torch.tensor([[1]]), length_penalty=penalty, **how)[0]
         assert (found[0].ids, model.calls) == ([0], calls)
+
+
+def test_beams_that_end_leave_their_places_to_others():
+    # the three likeliest tokens stop; of the two others the less likely one leads on
+    steps = torch.zeros(2, 5, 5)
+    steps[0] = torch.tensor([0.3, 0.25, 0.2, 0.15, 0.1])
+    steps[1], steps[1, 4] = 0.2, torch.tensor([1.0, 0, 0, 0, 0])
+    how = {"n_beams": 2, "max_new_tokens": 2, "stop": [0, 1, 2], "length_penalty": 2.0}
+    assert beam_search(Markov(steps.log()), torch.tensor([[3]]), **how)[0][0].ids == [4, 0]
 
 
 def test_fewer_texts_than_asked_for():
@@ -297,6 +306,7 @@ def test_rules_read_the_history_of_each_beam():
     same(found, beam_search(model, ids, pos=pos, **how))
     assert [[h.ids for h in row] for row in found] != [[h.ids for h in row] for row in plain]
     for row, prompt in zip(found, (ids[0].tolist(), ids[1, 3:].tolist()), strict=True):
+        same(beam_search(model, torch.tensor([prompt]), **how), [row])
         ordered(row, 1.0)
         for h in row:
             text = [*prompt, *h.ids]
