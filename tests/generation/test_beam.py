@@ -178,7 +178,6 @@ def test_one_beam_is_greedy(penalty):
             assert only.finished == bool(steps[-1].finished[row])
             assert only.logprobs == pytest.approx([s.logprobs[row].item() for s in steps][:n], abs=1e-4)
             ordered([only], penalty)
-    assert {h.finished for (h,) in found} == {True, False} or len(found) == 3
 
 
 @cache
