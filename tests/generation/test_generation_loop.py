@@ -5,7 +5,8 @@ from torch import nn
 
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
-from minitf.generation.generate import generate, window_start
+from minitf.generation.generate import generate
+from minitf.generation.rows import window_start
 from minitf.generation.sampling import Greedy, Sample
 from minitf.positions import from_real, packed
 

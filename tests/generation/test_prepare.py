@@ -37,7 +37,9 @@ def test_the_copy_gives_the_same_logits(sample):
             torch.testing.assert_close(fast(ids, where), model(ids, where), atol=2e-5, rtol=1e-5)
         caches, own = fast.new_caches(Dynamic), model.new_caches(Dynamic)
         for piece in (ids[:, :4], ids[:, 4:5], ids[:, 5:]):
-            torch.testing.assert_close(fast.step(piece, None, caches), model.step(piece, None, own), atol=2e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                fast.step(piece, None, caches), model.step(piece, None, own), atol=2e-5, rtol=1e-5
+            )
     assert model.state_dict().keys() == before.keys()
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
