@@ -134,9 +134,7 @@ class Case:
         for module in (self.scheme, block):
             parts.randomise(module, 4 / D_MODEL)  # scores of about 1: neither even nor one-hot
             for factor in (part for part in module.modules() if isinstance(part, HeadFactor)):
-                factor.log.data.mul_(
-                    0.5
-                )  # exp(2.6) makes scores of 60: too coarse in bfloat16
+                factor.log.data.mul_(0.5)  # exp(2.6) makes scores of 60: too coarse in bfloat16
             module.to(self.dtype).eval()
         self.fast, self.block.fast = block.fast, block.fast if cell["path"] != "definition" else None
         self.pos = positions(cell["padding"])
