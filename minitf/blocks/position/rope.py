@@ -45,7 +45,7 @@ class Rope(Position):
         self.scaling = scaling
 
     def turns(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """For each rotated feature its cosine, and the sine by which the other of its pair comes in: (B or 1, 1, T, r)."""
+        """Per rotated feature its cosine, and the sine by which the other of its pair comes in: (B or 1, 1, T, r)."""
         per_place = self.scaling(frequencies(self.n_rotated, self.base, pos.device), self.base)
         angle = offset(pos)[:, None, :, None].float() * per_place
         cos, sin = angle.cos(), angle.sin()
