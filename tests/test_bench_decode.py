@@ -44,13 +44,13 @@ def test_all_contenders_write_the_same_and_are_reported(one_thread, capsys, tmp_
 
 
 def test_every_cache_takes_what_the_formula_says():
-    rows = {row.name: row for row in memory_rows(LlamaShape(**SIZES), [6, 80, 90])}
+    rows = {row.name: row for row in memory_rows(LlamaShape(**SIZES), [6, 300, 310])}
     told = {name.partition(", ")[0] for name in rows} | {name.partition(", ")[2] for name in rows}
     assert told == (set(group_options("model/attention")) | set(group_options("cache"))) - {"none"}
     for row in rows.values():
         assert row.predicted == row.told == row.found, row
-    assert rows["mha, dynamic"].found == [n * 2 * 4 * (8 + 8) * 4 for n in (6, 80, 90)]  # by hand, once
-    assert rows["mqa, dynamic"].found == [n * 2 * 1 * (8 + 8) * 4 for n in (6, 80, 90)]
+    assert rows["mha, dynamic"].found == [n * 2 * 4 * (8 + 8) * 4 for n in (6, 300, 310)]  # by hand, once
+    assert rows["mqa, dynamic"].found == [n * 2 * 1 * (8 + 8) * 4 for n in (6, 300, 310)]
 
 
 def test_storages_counts_what_is_kept_and_not_what_is_shown():

@@ -75,13 +75,13 @@ def run(
 
     logging.set_verbosity_error()
     sizes = LlamaShape(**shape)
-    twins = Twins(sizes, max(prompt_tokens + new_tokens, contexts[-1] + context_tokens))
+    twins = Twins(sizes)
     print(
         f"Llama: {sizes.n_layers} layers, {sizes.n_heads} heads, {sizes.n_kv_heads} of keys and values, d_model "
         f"{sizes.d_model}, d_ff {sizes.d_ff}, vocabulary {sizes.vocab_size};\n"
-        f"{twins.n_params:,} parameters on both sides, the same weights, float32, greedy.\n{threads} thread(s), {clock} clock, {rounds} rounds in turn after one to "
-        f"warm up. A step's time is the mean over a text without its first {WARM_UP} tokens,\nthe one that reads the "
-        "prompt and the next, for all contenders alike.\n"
+        f"{twins.n_params:,} parameters on both sides, the same weights, float32, greedy.\n"
+        f"{threads} thread(s), {clock} clock, {rounds} rounds in turn after one to warm up. A step's time is the mean\n"
+        f"over a text without its first {WARM_UP} tokens, the one that reads the prompt and the next, for all alike.\n"
     )
     how = {"clock": CLOCKS[clock], "rounds": rounds}
     figures: dict[str, Any] = {"n_params": twins.n_params, "batches": {}}
@@ -100,8 +100,8 @@ def run(
 class Twins:
     """The two models, and minitf's made fast for one-row steps."""
 
-    def __init__(self, shape: LlamaShape, max_len: int) -> None:
-        self.theirs = transformers_model(shape, max_len)
+    def __init__(self, shape: LlamaShape) -> None:
+        self.theirs = transformers_model(shape)
         self.plain = minitf_model(shape)
         self.n_params = copy_weights(self.theirs, self.plain)
         self.ours = prepared(self.plain)

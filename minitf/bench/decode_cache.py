@@ -61,7 +61,7 @@ def vectors_per_token(model: DictConfig, attention: str) -> Vectors | None:
     """What one layer keeps of one token; None: an option without a formula."""
     a = model.attention
     if attention == "mla":  # one rotary key and one latent for all heads
-        return [(1, a.d_rope), (1, a.d_latent)]
+        return [(1, a.d_rotary), (1, a.d_latent)]
     heads = {"mha": a.get("n_heads"), "gqa": a.get("n_kv_heads"), "mqa": 1}.get(attention)
     if heads is None:
         return None
@@ -88,6 +88,7 @@ BYTES: dict[str, Callable[[Vectors, int, DictConfig], int]] = {
     "dynamic": all_of,
     "static": all_of,
     "window": last_of,
+    "streaming": last_of,
     "int8": bytes_of,
 }
 
@@ -99,8 +100,12 @@ def _measure(model: nn.Module, make: Callable[[], KVCache], n: int, vocab_size: 
     ids = torch.randint(vocab_size, (1, n), generator=torch.Generator().manual_seed(0))
     for cache in caches:
         cache.reserve(n)
-    for piece in (ids[:, :-1], ids[:, -1:]):
-        model.step(piece, None, caches)
+    start = 0
+    while start < n:
+        limit = caches[0].chunk_limit
+        end = min(max(start + 1, n - 1), n if limit is None else start + limit)
+        model.step(ids[:, start:end], None, caches)
+        start = end
     there = storages(caches)
     positions = sum(size for size, dtype in there if dtype == torch.int64)
     return sum(c.n_bytes for c in caches), sum(size for size, _ in there) - positions, positions
