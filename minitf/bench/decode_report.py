@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor
@@ -48,5 +49,4 @@ def differences(texts: Mapping[str, Tensor], base: str) -> dict[str, str]:
 
 def summary(values: Sequence[float]) -> str:
     """Median and range."""
-    ordered = sorted(values)
-    return f"{ordered[len(ordered) // 2]:.2f} [{ordered[0]:.2f}, {ordered[-1]:.2f}]"
+    return f"{statistics.median(values):.2f} [{min(values):.2f}, {max(values):.2f}]"
