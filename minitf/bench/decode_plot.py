@@ -40,9 +40,15 @@ def draw(
         if row.predicted is not None:
             right.plot(row.lengths, [n / MIB for n in row.predicted], color=color, linewidth=1)
         # large and hollow, the later the smaller, so that equal ones are seen behind each other
-        style = {"marker": marker, "markersize": 11 - i % 7, "fillstyle": "none", "linestyle": "none"}
-        right.plot(row.lengths, [n / MIB for n in row.found], color=color, label=row.name, **style)
-    right.set(title="memory of all layers' caches, one row: line by formula, marks measured", ylabel="MiB")
+        style = {"marker": marker, "markersize": max(11 - i, 4), "fillstyle": "none", "linestyle": "none"}
+        right.plot(
+            row.lengths,
+            [n / MIB for n in row.found],
+            color=color,
+            label=f"{row.name}: {row.found[-1] / MIB:.1f}",
+            **style,
+        )
+    right.set(title="all layers' caches, one row (lines: formula, marks: measured)", ylabel="MiB")
     for axes in (left, right):
         axes.set(xlabel="tokens before (context)", xticks=list(contexts))
         axes.set_ylim(bottom=0)
@@ -55,5 +61,5 @@ def draw(
     return paths
 
 
-MARKERS = "os^vDhXP"
+MARKERS = "os^vDhdp"
 MIB = 1024**2
