@@ -92,7 +92,8 @@ class Projection(nn.Module):
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B,T,H*d) -> (B,H,T,d): head h owns the features h*d to (h+1)*d."""
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    b, t, width = x.shape
+    return x.view(b, t, n_heads, width // n_heads).transpose(1, 2)
 
 
 def merge_heads(heads: Tensor) -> Tensor:
