@@ -1,0 +1,516 @@
+"""The ring equals its definition: the same weights with a narrower mask, without a cache."""
+
+import functools
+import random
+
+import parts
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from minitf.blocks.fit import check_cache
+from minitf.blocks.mask.causal import Causal
+from minitf.blocks.mask.sliding_window import SlidingWindow
+from minitf.cache import KVCache
+from minitf.cache.dynamic import Dynamic
+from minitf.cache.window import Window
+from minitf.config import build, compose
+from minitf.errors import ConfigError
+from minitf.positions import NO_TOKEN, offset, packed
+
+LENGTH = 17
+SIZES = [(3, 0, 0), (3, 2, 0), (1, 2, 0), (4, 1, 2), (5, 0, 1), (40, 3, 0)]  # window, n_sink, spare
+PIECES = [(1,) * 17, (17,), (2,) * 8 + (1,), (7, 7, 3), (4, 1, 1, 1, 6, 2, 1, 1), (1, 12, 1, 3)]
+SIDES = ["none", "given", "left", "right", "packed"]
+
+
+def rows(side, length=LENGTH):
+    """Positions of three rows; None where nothing is padded."""
+    if side == "none":
+        return None
+    if side == "given":  # not padded, but the model is not told
+        return torch.arange(length)[None]
+    if side == "packed":
+        return torch.stack([packed(lengths, length) for lengths in ([5, 1, 8], [length], [2, 2, 2, 2, 2])])
+    return parts.padded([length, 9, 1], side)
+
+
+@functools.cache
+def block(*overrides):
+    return parts.attention("model/attention=gqa", *overrides).double()
+
+
+@functools.cache
+def scheme(name):
+    return parts.position(name).double()
+
+
+def tokens(length=LENGTH):
+    return torch.randn(3, length, 16, dtype=torch.float64)
+
+
+def narrowed(made, window, n_sink, x, pos, position="rope"):
+    """What `made` gives without a cache if it may read the window and the sinks alone."""
+    own = made.mask
+    try:
+        made.mask = own & SlidingWindow(window, n_sink)
+        return parts.attend(made, x, pos, scheme=scheme(position))
+    finally:
+        made.mask = own
+
+
+def in_pieces(made, x, pos, cache, sizes, position="rope"):
+    """The same, a piece after the other."""
+    found, start = [], cache.n_seen
+    for size in sizes:
+        piece = slice(start, start + size)
+        part = None if pos is None else pos[:, piece]
+        found.append(parts.attend(made, x[:, piece], part, cache, scheme(position)))
+        start += size
+    return torch.cat(found, 1)
+
+
+def close(got, wanted, pos):
+    real = torch.ones(got.shape[:2]).bool() if pos is None else (pos >= 0).expand(got.shape[:2])
+    torch.testing.assert_close(got[real], wanted[real], atol=1e-10, rtol=0)
+
+
+# --- equality ---
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", SIDES)
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_pieces_of_any_size_equal_the_mask_without_a_cache(sizes, side):
+    window, n_sink, spare = sizes
+    x, pos = tokens(), rows(side)
+    for mask in ("causal", "strided"):
+        made = block(f"model/mask={mask}")
+        wanted = narrowed(made, window, n_sink, x, pos)
+        for pieces in PIECES:
+            cache = Window(window, n_sink, exact=False, spare=spare)
+            close(in_pieces(made, x, pos, cache, pieces), wanted, pos)
+            assert cache.n_seen == LENGTH
+            assert cache.plain == (side == "none")
+            assert cache.n_bytes == 2 * 3 * 2 * (n_sink + window + spare) * 4 * 8  # keys and values of two heads
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["learned", "alibi", "relative_bias", "none"])
+@pytest.mark.parametrize("side", ["none", "left"])
+def test_every_kind_of_position_is_the_tokens_own(position, side):
+    made, x, pos = block(), tokens(), rows(side)
+    wanted = narrowed(made, 3, 2, x, pos, position)
+    for pieces in PIECES[:4]:
+        close(in_pieces(made, x, pos, Window(3, 2, exact=False), pieces, position), wanted, pos)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", SIDES)
+def test_keys_that_read_the_one_before_need_one_place_more(side):
+    made, x, pos = block("model/attention/projection=smeared", "model/mask=sliding_window"), tokens(), rows(side)
+    window = made.mask.window
+    wanted = parts.attend(made, x, pos, scheme=scheme("rope"))
+    for pieces in PIECES:
+        cache = Window(window + 1)
+        check_cache(cache, made, scheme("rope"), 0)
+        close(in_pieces(made, x, pos, cache, pieces), wanted, pos)
+    with pytest.raises(ConfigError, match="keeps: the last 3 tokens, one of them for the key before"):
+        check_cache(Window(window), made, scheme("rope"), 0)
+
+
+@torch.no_grad()
+def test_a_row_that_stops_being_plain_goes_on():
+    made, x = block(), tokens()
+    pos = torch.arange(LENGTH).repeat(3, 1)
+    pos[1, 9:] = NO_TOKEN
+    for first in (2, 8):
+        cache = Window(3, 2, exact=False, spare=1)
+        head = in_pieces(made, x, None, cache, [first])
+        tail = in_pieces(made, x, pos, cache, [3, 1] + [1] * (LENGTH - first - 4))
+        close(torch.cat([head, tail], 1), narrowed(made, 3, 2, x, pos), pos)
+
+
+@pytest.mark.parametrize("spare", [0, 2])
+def test_plain_is_said_where_nothing_need_be_hidden(spare):
+    cache, told = Window(3, 2, spare=spare), []
+    for size in (1, 3, 1, 1, 2, 1):
+        new = torch.zeros(1, 1, size, 1)
+        pos = torch.arange(cache.n_seen, cache.n_seen + size)[None]
+        told.append(cache.update(new, pos=pos, plain=True)[-1])
+    one = spare == 0  # a spare place may hold a token that is out of the window
+    assert told == [True, True, True, one, False, one]
+    for size in (5, 6):
+        cache.reset()
+        plain = cache.update(torch.zeros(1, 1, size, 1), pos=torch.arange(size)[None], plain=True)[-1]
+        assert plain == (size == 5)
+
+
+def test_the_first_tokens_are_given_back_as_they_came():
+    new, pos = torch.randn(2, 3, 9, 4), torch.arange(9)[None]
+    for plain in (True, False):
+        (found,), _, k_pos, _ = Window(3).update(new, pos=pos, plain=plain)
+        assert found is new
+        assert k_pos is pos
+
+
+# --- select, crop, reset, state ---
+
+
+def apart(made, x, pos, cache, position="rope"):
+    """What comes after is given in single tokens and in a piece."""
+    rest = LENGTH - cache.n_seen
+    n = min(rest, 3)
+    return in_pieces(made, x, pos, cache, [1] * n + [rest - n] * (rest > n), position)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["none", "given", "left", "right"])
+@pytest.mark.parametrize("sizes", SIZES, ids=str)
+def test_after_a_crop_it_is_as_if_the_rest_had_never_come(sizes, side):
+    """What is refused has lost a token that would be visible again; everything else is allowed, also twice."""
+    window, n_sink, spare = sizes
+    made, pos = block(), rows(side)
+    draw, allowed, refused = random.Random(0), 0, 0
+    for _ in range(40):
+        x = tokens()
+        cache = Window(window, n_sink, exact=False, spare=spare)
+        highest = 0
+        for _ in range(3):
+            other = torch.cat([x[:, : cache.n_seen], tokens()], 1)
+            size = draw.randint(1, LENGTH - cache.n_seen)
+            in_pieces(made, other, pos, cache, draw.choice([[size], [1] * size]))
+            highest = max(highest, cache.n_seen)
+            n = draw.randint(max(1, cache.n_seen - spare - 3), cache.n_seen - 1) if cache.n_seen > 1 else 1
+            room = window + spare + (n_sink if side == "none" else 0)
+            if highest > room and highest - n > spare + 1:
+                refused += 1
+                with pytest.raises(ConfigError, match=rf"crop\({n}\).*spare={highest - n - 1}"):
+                    cache.crop(n)
+                break
+            allowed += 1
+            cache.crop(n)
+            assert cache.n_seen == n
+            x[:, :n] = other[:, :n]
+        else:
+            n = cache.n_seen
+            close(apart(made, x, pos, cache), narrowed(made, window, n_sink, x, pos)[:, n:], part(pos, n))
+    assert allowed > 20
+    assert refused > 5 or window == 40
+
+
+def part(pos, n):
+    return None if pos is None else pos[:, n:]
+
+
+@torch.no_grad()
+def test_crop_ends_where_another_document_begins():
+    made, x, pos = block(), tokens(), packed([5, 12], LENGTH)[None]
+    wanted = narrowed(made, 4, 1, x, pos)
+    for n in (7, 5, 4):
+        cache = Window(4, 1, exact=False, spare=9)
+        in_pieces(made, x, pos, cache, [9])
+        if n > 5:
+            cache.crop(n)
+            close(apart(made, x, pos, cache), wanted[:, n:], pos[:, n:])
+        else:
+            with pytest.raises(ConfigError, match="beginning of a document"):
+                cache.crop(n)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["none", "left", "packed"])
+@pytest.mark.parametrize("renumber", [False, True])
+def test_rows_are_selected_and_states_go_to_another_cache(side, renumber):
+    made, x, pos, order = block(), tokens(), rows(side), torch.tensor([2, 0, 0, 1])
+
+    def new():
+        return Window(3, 2, renumber, exact=False, spare=1)
+
+    for first in (2, 10):
+        cache, saved = new(), new()
+        in_pieces(made, x, pos, cache, [1] * first)
+        state = cache.state_dict()
+        cache.select(order)
+        saved.load_state_dict(state)
+        ones = [1] * (LENGTH - first)
+        wanted = in_pieces(made, x, pos, saved, ones)
+        got = in_pieces(made, x[order], pos if pos is None else pos[order], cache, ones)
+        assert torch.equal(got, wanted[order])
+        assert (saved.n_seen, saved.n_held, saved.plain) == (LENGTH, cache.n_held, cache.plain)
+        again = new()
+        again.load_state_dict(state)  # what was taken has not changed since
+        assert torch.equal(in_pieces(made, x, pos, again, ones), wanted)
+        again.load_state_dict(new().state_dict())
+        assert (again.n_seen, again.plain) == (0, True)
+        assert torch.equal(in_pieces(made, x, pos, again, [1] * LENGTH)[:, first:], wanted)
+    with pytest.raises(ConfigError, match="take the same cache"):
+        Window(4, 1, renumber, spare=1).load_state_dict(state)
+    new().select(order)
+
+
+@torch.no_grad()
+def test_a_reset_cache_is_as_new_and_keeps_its_memory():
+    made, cache = block(), Window(3, 2, exact=False)
+    for side in ("none", "left", "none", "packed", "none"):
+        x, pos = tokens(), rows(side)
+        cache.reset()
+        assert (cache.n_seen, cache.n_held, cache.plain) == (0, 0, True)
+        with pytest.raises(ConfigError, match="empty"):
+            cache.read()
+        close(in_pieces(made, x, pos, cache, PIECES[3]), narrowed(made, 3, 2, x, pos), pos)
+    cache.crop(0)
+    assert (cache.n_seen, cache.plain) == (0, True)
+    for n in (-1, 1):
+        with pytest.raises(ConfigError, match="holds 0 tokens"):
+            cache.crop(n)
+
+
+def test_what_it_tells_of_itself():
+    cache, new = Window(3, 2, spare=1), torch.zeros(3, 2, 1, 4)
+    assert (cache.n_seen, cache.n_held, cache.n_bytes, cache.chunk_limit) == (0, 0, 0, None)
+    places = set()
+    for i in range(9):
+        cache.update(new, pos=torch.tensor([[i]]), plain=True)
+        places.add(tuple(b.data_ptr() for b in cache._buffers))
+        assert (cache.n_seen, cache.n_held, cache.n_bytes) == (i + 1, min(i + 1, 5), 3 * 2 * 6 * 4 * 4)
+    assert len(places) == 1
+    (held,), pos = cache.read()
+    assert held.shape == (3, 2, 6, 4)
+    assert pos.tolist() == [[0, 1, 6, 7, 8, 5]]
+    padded = Window(3, 2)
+    padded.update(torch.zeros(2, 2, 9, 4), pos=parts.padded([9, 2], "left"), plain=False)
+    assert padded.n_held == 5
+    padded.select(torch.tensor([1]))
+    assert padded.n_held == 2
+    assert isinstance(cache.for_source(), Dynamic)
+
+
+def test_other_entries_are_refused_and_leave_it_alone():
+    cache = Window(3)
+    cache.update(torch.zeros(2, 2, 1, 4), pos=torch.tensor([[0]]), plain=True)
+    for shape, message in (((3, 2, 1, 4), "holds 2 rows, got 3"), ((2, 2, 1, 5), "entries")):
+        with pytest.raises(ConfigError, match=message):
+            cache.update(torch.zeros(shape), pos=torch.tensor([[1]]), plain=False)
+    assert (cache.n_seen, cache.plain) == (1, True)
+
+
+@pytest.mark.parametrize("side", ["none", "left"])
+def test_a_layer_without_attention_counts_only(side):
+    cache, pos = Window(3, 2), rows(side)
+    for i, size in enumerate((4, 1, 9, 1)):
+        first = cache.n_seen
+        places = torch.arange(first, first + size)[None] if pos is None else pos[:, first : first + size]
+        entries, *_ = cache.update(pos=places, plain=pos is None)
+        assert entries == ()
+        assert cache.n_seen == first + size
+        assert cache.n_bytes == 0, i
+    assert cache.read()[0] == ()
+
+
+@torch.no_grad()
+def test_no_tensor_is_asked_for_its_value():
+    """On a device that would be waited for, at every token."""
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            assert func.overloadpacket.__name__ not in {"_local_scalar_dense", "nonzero", "masked_select"}
+            return func(*args, **(kwargs or {}))
+
+    made, x = block(), tokens()
+    for side in SIDES:
+        for renumber in (False, True):
+            pos, cache = rows(side), Window(4, 2, renumber, exact=False, spare=1)
+            with Watch():
+                in_pieces(made, x, pos, cache, [4, 1, 1, 1] + [1] * 3 + [1 if renumber else 4, 1])
+
+
+# --- positions that count inside the cache ---
+
+
+class Streaming(KVCache):
+    """The definition of StreamingLLM: every raw entry is kept, and for each token chosen and numbered anew."""
+
+    raw_keys, exact = True, False
+
+    def __init__(self, window, n_sink):
+        self.window, self.n_sink, self.keeps = window, n_sink, (window, n_sink)
+        self.all, self.n_seen = [], 0
+
+    def update(self, *entries, pos, plain):
+        assert pos.size(1) == 1
+        self.all.append((entries, pos.expand(entries[0].size(0), 1)))
+        self.n_seen += 1
+        n_rows = entries[0].size(0)
+        q_pos, k_pos = torch.full((n_rows, 1), NO_TOKEN), torch.full((n_rows, self.n_seen), NO_TOKEN)
+        for row in range(n_rows):
+            now = int(self.all[-1][1][row])
+            real = [i for i, (_, p) in enumerate(self.all) if p[row] >= 0 and int(p[row]) >> 32 == now >> 32]
+            kept = [i for n, i in enumerate(real) if n < self.n_sink or n >= len(real) - self.window]
+            for n, i in enumerate(kept):
+                k_pos[row, i] = n
+            if now >= 0:
+                q_pos[row] = len(kept) - 1
+        return tuple(torch.cat(e, 2) for e in zip(*(e for e, _ in self.all), strict=True)), q_pos, k_pos, False
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("position", ["rope", "alibi", "relative_bias", "none"])
+@pytest.mark.parametrize("side", SIDES)
+def test_renumbered_positions_equal_the_definition(position, side):
+    made, x, pos = block(), tokens(), rows(side)
+    for window, n_sink, spare in SIZES:
+        wanted = in_pieces(made, x, pos, Streaming(window, n_sink), [1] * LENGTH, position)
+        room = min(window + n_sink, LENGTH)
+        for pieces in ([1] * room, [room], [1, room - 1] if room > 1 else [1]):
+            cache = Window(window, n_sink, True, exact=False, spare=spare)
+            got = in_pieces(made, x, pos, cache, [*pieces, *[1] * (LENGTH - room)], position)
+            close(got, wanted, pos)
+        assert cache.n_bytes == 2 * 3 * 2 * (n_sink + window + spare) * 4 * 8
+
+
+@torch.no_grad()
+def test_without_sinks_distances_alone_stay_as_they_were():
+    """Rotary positions see only distances: a window that is renumbered equals one that is not."""
+    made, x, pos = block(), tokens(), rows("left")
+    for position in ("rope", "alibi"):
+        close(in_pieces(made, x, pos, Window(4, 0, True), [1] * LENGTH, position),
+              narrowed(made, 4, 0, x, pos, position), pos)  # fmt: skip
+    sinks = in_pieces(made, x, None, Window(4, 2, True), [1] * LENGTH)
+    assert (sinks - narrowed(made, 4, 2, x, None)).abs().max() > 1e-3, "sinks must come nearer"
+
+
+def test_positions_inside_the_cache_of_rows_that_evict_at_different_times():
+    cache, pos = Window(2, 1, True), parts.padded([6, 4], "left")
+    told = [cache.update(torch.zeros(2, 1, 1, 1), pos=pos[:, i : i + 1], plain=False)[1:3] for i in range(6)]
+    assert [q.flatten().tolist() for q, _ in told] == [[0, -1], [1, -1], [2, 0], [2, 1], [2, 2], [2, 2]]
+    assert told[-1][1].tolist() == [[0, 2, 1], [0, 2, 1]]  # tokens 0, 5, 4 and 0, 3, 2
+    assert cache.read()[1].tolist() == told[-1][1].tolist()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+def test_a_renumbering_ring_takes_tokens_back_too(side):
+    made, x, pos = block(), tokens(), rows(side)
+    for n in (4, 9):
+        cache, other = Window(4, 1, True, spare=2), torch.cat([x[:, :n], tokens(3)], 1)
+        in_pieces(made, other, None if pos is None else pos[:, : n + 3], cache, [1] * (n + 3))
+        cache.crop(n)
+        wanted = in_pieces(made, x, pos, Streaming(4, 1), [1] * LENGTH)[:, n:]
+        close(in_pieces(made, x, pos, cache, [1] * (LENGTH - n)), wanted, part(pos, n))
+
+
+def test_what_would_evict_must_come_token_by_token():
+    cache, limits = Window(3, 2, True), []
+
+    def update(size):
+        pos = torch.arange(cache.n_seen, cache.n_seen + size)[None]
+        cache.update(torch.zeros(1, 1, size, 1), pos=pos, plain=True)
+
+    for size in (2, 2, 1, 1, 1):
+        limits.append(cache.chunk_limit)
+        with pytest.raises(ConfigError, match=f"token by token: give {limits[-1]} at most"):
+            update(limits[-1] + 1)
+        update(size)
+    assert limits == [5, 3, 1, 1, 1]
+
+
+# --- what fits which model ---
+
+REFUSED = [
+    (["cache=window"], [], r"layer 0 reads further \(mask Causal\) than this Window cache keeps: the last 256 tokens, "
+     r"and the first 4. Take a larger cache.window, cache=dynamic, or cache.exact=false"),
+    (["cache=window", "cache.window=63"], ["model/mask=sliding_window"], "keeps: the last 63 tokens, and the first 4"),
+    (["cache=window", "cache.n_sink=3"], ["model/mask=window_sinks"], "keeps: the last 256 tokens, and the first 3"),
+    (["cache=window"], ["model=mixed_tiny"], r"layer 1 reads further \(mask Causal\)"),
+    (["cache=window", "cache.exact=false", "cache.window=1"], ["model/attention/projection=smeared"],
+     "a window of 1 tokens, one of them for the key before .* leaves nothing to read: make cache.window larger"),
+    (["cache=streaming"], ["model/position=learned"], "cannot serve position=learned, which is added to the embedding"),
+    (["cache=streaming"], ["model/position=sinusoidal"], "cannot serve position=sinusoidal"),
+    (["cache=streaming"], ["model/position=rope", "model/attention/projection=smeared"],
+     r"cannot serve keys that read the token before them \(projection=smeared\)"),
+    (["cache=streaming", "cache.exact=true"], ["model/position=rope"], "reads further"),
+]  # fmt: skip
+FITS = [
+    (["cache=window"], ["model/mask=sliding_window"]),
+    (["cache=window"], ["model/mask=window_sinks"]),
+    (["cache=window"], ["model/mask=causal_block_local"]),
+    (["cache=window"], ["model/attention=none"]),
+    (["cache=window"], ["model=mistral_tiny"]),
+    (["cache=window", "cache.exact=false"], []),
+    (["cache=streaming"], ["model/position=rope"]),
+    (["cache=streaming"], ["model=mixed_tiny"]),
+]
+
+
+def model_and_caches(cache, overrides):
+    preset = next((o.removeprefix("model=") for o in overrides if o.startswith("model=")), "gpt_tiny")
+    chosen = [o for o in overrides if not o.startswith("model=")]
+    size = ["model.n_layers=2"] if preset == "mixed_tiny" else []
+    made = build(compose(f"model/{preset}", [*parts.sizes(preset), *size, *chosen]).model)
+    return made.new_caches(build(compose(cache[0].replace("=", "/"), cache[1:]).cache))
+
+
+@pytest.mark.parametrize(("cache", "model", "message"), REFUSED)
+def test_what_would_change_the_model_is_refused_by_name(cache, model, message):
+    with pytest.raises(ConfigError, match=message):
+        model_and_caches(cache, model)
+
+
+@pytest.mark.parametrize(("cache", "model"), FITS, ids=str)
+def test_what_fits_is_given(cache, model):
+    assert all(isinstance(made, Window) for made in model_and_caches(cache, model))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"window": 0}, "cache.window must be a whole number of at least 1, got 0"),
+        ({"window": 2.0}, "cache.window .* got 2.0"),
+        ({"window": True}, "cache.window"),
+        ({"window": 2, "n_sink": -1}, "cache.n_sink must be a whole number of at least 0, got -1"),
+        ({"window": 2, "spare": None}, "cache.spare"),
+    ],
+)
+def test_sizes_that_mean_nothing_are_refused(sizes, message):
+    with pytest.raises(ConfigError, match=message):
+        Window(**sizes)
+
+
+# --- a long text ---
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_twenty_thousand_tokens_cost_the_same_at_the_end():
+    import statistics
+    import time
+
+    model = parts.model("gpt_tiny", "model/position=rope", "model.n_layers=1")
+    make = functools.partial(Window, 256, 4, exact=False)
+    old, young = model.new_caches(make), model.new_caches(make)
+    ids = torch.randint(65, (1, 20_000))
+    seconds = {id(old): [], id(young): []}
+
+    def step(caches):
+        n = caches[0].n_seen
+        start = time.process_time()
+        model.step(ids[:, n : n + 1], None, caches)
+        seconds[id(caches)].append(time.process_time() - start)
+
+    while young[0].n_seen < 260:
+        step(young)
+    n_bytes, places = young[0].n_bytes, None
+    while old[0].n_seen < 19_000:
+        step(old)
+        now = (old[0].n_bytes, old[0].n_held, *(b.data_ptr() for b in old[0]._buffers))
+        places = places or (now if old[0].n_seen == 260 else None)
+        assert places in (None, now)
+    # the first 1,000 tokens after the ring is full and the last of 20,000, in turn, so that both meet the same machine
+    for _ in range(1000):
+        step(young)
+        step(old)
+    assert old[0].n_seen == 20_000
+    assert old[0].n_bytes == n_bytes
+    first, last = (statistics.median(seconds[id(caches)][-1000:]) for caches in (young, old))
+    assert abs(last / first - 1) < 0.1
