@@ -171,6 +171,7 @@ def causal_masks() -> list[str]:
     return [name for name in options("model/mask") if not factory("model/mask", name).sees_future]
 
 
+@cache
 def caches(name: str) -> Callable[[], KVCache]:
     """A maker of caches of one kind."""
     return build(compose(f"cache/{name}", SMALL.get(f"cache={name}", [])).cache)
@@ -185,8 +186,8 @@ def fitting_caches(mask: str) -> list[str]:
 
 
 def fits(cell: dict) -> bool:
-    """Whether the cache of a cell is among those that fit its mask."""
-    return cell["cache"] in fitting_caches(cell["mask"])
+    """Whether the cache of a cell, if it has one, is among those that fit its mask."""
+    return not {"cache", "mask"} <= cell.keys() or cell["cache"] in fitting_caches(cell["mask"])
 
 
 def position(name: str = "none", d_head: int = 4, n_heads: int = 4, max_len: int = 32) -> torch.nn.Module:
@@ -229,8 +230,8 @@ def some_by_default(cases: Iterable, every: int) -> list:
 
 
 def pairs(**axes: list) -> list[dict]:
-    """Few cells that hold every pair of choices of two axes that is not refused; always the same ones."""
-    return cover(axes, refused)
+    """Few cells that hold every pair of choices of two axes that is not refused and fits; always the same ones."""
+    return cover(axes, lambda a, b: refused(a, b) or not fits(dict([a, b])))
 
 
 def product(**axes: list) -> list[dict]:
