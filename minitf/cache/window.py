@@ -18,11 +18,11 @@ class Window(KVCache):
 
     It equals the same weights with the mask `own & SlidingWindow(window, n_sink)`, in pieces of any size, in padded and
     packed rows. A token's place in the ring follows its own place in its document, so each row has its own ring, and
-    padding is never stored. It holds no gradients.
+    padding is never stored. It is written in place, without gradients in mind.
 
-    With `renumber`, positions count inside the cache: sinks first, then the window, in order of age. A model never
-    meets a distance that it was not trained on, but keys stand elsewhere for each token: what would evict must come
-    token by token.
+    With `renumber`, positions count inside the cache, for masks too: sinks first, then the window, in order of age. No
+    distance is longer than the cache, but a key stands elsewhere for each token: what would evict must come token by
+    token.
 
     Args:
         window: tokens that a query reads, itself included.
