@@ -176,8 +176,8 @@ class Window(KVCache):
     # --- slots ---
 
     def _filled(self) -> tuple[Entries, Tensor]:
-        """The slots in use; slots that hold nothing are among them once tokens were evicted, or rows are padded."""
-        n = self.n_seen if self.plain and self._highest <= self._n_slots else self._n_slots
+        """The slots in use, with some that hold nothing where rows are padded or tokens were taken back."""
+        n = min(self.n_seen, self._n_slots) if self.plain else self._n_slots
         return tuple(b[..., :n, :] for b in self._buffers), self._pos[:, :n]
 
     def _renumbered(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
