@@ -213,7 +213,7 @@ class MultiHeadAttention(Tappable):
 
 def in_order(entries: tuple[Tensor, ...], pos: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
     """Entries (B,*,S,d) and their positions (B or 1, S), sorted by position; places without a token come first."""
-    pos, order = pos.sort(-1, stable=True)
+    pos, order = pos.sort(dim=-1, stable=True)
     rows = [order.expand(e.size(0), -1)[:, None, :, None].expand(-1, e.size(1), -1, e.size(-1)) for e in entries]
     return tuple(e.gather(-2, index) for e, index in zip(entries, rows, strict=True)), pos
 
