@@ -96,6 +96,10 @@ class MultiHeadAttention(Tappable):
         k, v = entries
         return k, v
 
+    def rotate_queries(self, q: Tensor, pos: Tensor, position: Position) -> Tensor:
+        """(B,H,T,d), turned by the positions (B or 1, T)."""
+        return position.rotate(q, pos)
+
     def forward(
         self,
         x: Tensor,
@@ -133,13 +137,12 @@ class MultiHeadAttention(Tappable):
             mask = self._narrowed(cache, plain)
             if self.reads_previous and not cache.in_order:
                 (k, v), k_pos = in_order((k, v), k_pos)
-        k, v = self.expand((k, v))
         if rotates:
-            q = position.rotate(q, q_pos)
+            q = self.rotate_queries(q, q_pos, position)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        heads = self._attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        heads = self._attend(q, (k, v), mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
         return self.projection.out(heads, x)
 
     def _narrowed(self, cache: KVCache, plain: bool) -> Mask:
@@ -170,17 +173,15 @@ class MultiHeadAttention(Tappable):
             entries = self.entries(memory)
             if cache is not None:
                 cache.update(*entries, pos=memory_pos, plain=plain)
-        k, v = self.expand(entries)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
-        heads = self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+        heads = self._attend(q, entries, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
         return self.projection.out(heads, x)
 
     def _attend(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        entries: tuple[Tensor, ...],
         *,
         mask: Mask,
         q_pos: Tensor,
@@ -189,6 +190,7 @@ class MultiHeadAttention(Tappable):
         bias: Tensor | None,
     ) -> Tensor:
         """What each head reads, (B,H,T,d_v)."""
+        k, v = self.expand(entries)
         k = self.projection.mix_keys(k, k_pos)
         tap = self.tap
         if tap is not None:

@@ -21,8 +21,8 @@ from minitf.positions import offset
 
 PARTS = ("attention", "position", "mask", "ffn", "norm", "layer", "cross_attention")
 # where minitf's own parts of a kind are defined
-GROUPS = {"cross_attention": "minitf.blocks.attention", "attention": "minitf.blocks.attention"}
-GROUPS |= {kind: f"minitf.blocks.{kind}." for kind in ("position", "ffn", "norm", "layer")}
+GROUPS = dict.fromkeys(("attention", "cross_attention"), ("minitf.blocks.attention", "minitf.blocks.latent"))
+GROUPS |= {kind: (f"minitf.blocks.{kind}.",) for kind in ("position", "ffn", "norm", "layer")}
 
 
 class Stack(nn.Module):
