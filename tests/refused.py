@@ -99,7 +99,7 @@ REFUSED = [
 ]
 
 # groups that an option does not have, so that no command line can choose from them: they stay at what is said here
-ABSENT = {("attention", "mla"): {"projection": "free", "qk_norm": "none"}}
+ABSENT = {("attention", "mla"): {"projection": "free"}}
 
 
 def refused(a: Choice, b: Choice) -> bool:

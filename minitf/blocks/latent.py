@@ -13,7 +13,6 @@ from minitf.blocks.attention import MultiHeadAttention, head_width
 from minitf.blocks.checks import check_positive
 from minitf.blocks.mask import Mask
 from minitf.blocks.norm.none import NoNorm
-from minitf.blocks.norm.rms import RMSNorm
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
 from minitf.blocks.projection import Projection, merge_heads, split_heads
@@ -42,6 +41,7 @@ class LatentAttention(MultiHeadAttention):
         d_value: width d_v of values; null means d_head.
         dropout: probability of dropping an attention weight while training.
         score, normalize: factories of the parts; the score sees queries and keys of width d = d_head + d_rotary.
+        qk_norm: factory of the norm of the latents; behind them, it would stand between W_UK and the query.
         fast: a function like `attend_sdpa`, or null to compute by definition always.
 
     Raises:
@@ -62,13 +62,14 @@ class LatentAttention(MultiHeadAttention):
         dropout: float,
         score: Callable[..., Score],
         normalize: Callable[..., Normalize],
+        qk_norm: Callable[[int], nn.Module],
         fast: Callable[..., Tensor] | None,
     ) -> None:
         d_head = head_width(d_model, n_heads, n_heads, d_head)
         check_positive(d_latent=d_latent, d_rotary=d_rotary)
         if d_query_latent is not None:
             check_positive(d_query_latent=d_query_latent)
-        latent = {"d_latent": d_latent, "d_query_latent": d_query_latent, "d_rotary": d_rotary}
+        latent = {"d_latent": d_latent, "d_query_latent": d_query_latent, "d_rotary": d_rotary, "norm": qk_norm}
         super().__init__(
             d_model=d_model,
             mask=mask,
@@ -167,12 +168,13 @@ class LatentProjection(Projection):
     """The matrices of latent attention. Source: DeepSeek-AI 2024 (DeepSeek-V2), equations 9 to 15.
 
     In the letters of the paper: w_q_down is W_DQ, w_q both W_UQ and W_QR, w_kv_down W_DKV, w_k_rotary W_KR, w_k W_UK,
-    w_v W_UV and w_o W_O. RMSNorm stands behind both ways down, as in the code of the authors. The keys of a source have
-    no meaning before the rotary part is rotated, so there is `expand` instead of `k` and `v`.
+    w_v W_UV and w_o W_O. The keys of a source have no meaning before their rotary part is rotated, so there is `expand`
+    instead of `k` and `v`.
 
     Args:
         d_latent, d_query_latent, d_rotary: as for `LatentAttention`.
         d_head: width of queries and keys, the rotary part included.
+        norm: factory of the norm behind both ways down; RMSNorm in the code of the authors.
     """
 
     def __init__(
@@ -186,14 +188,15 @@ class LatentProjection(Projection):
         d_latent: int,
         d_query_latent: int | None,
         d_rotary: int,
+        norm: Callable[[int], nn.Module],
     ) -> None:
         super().__init__(d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head, d_value=d_value)
         self.d_latent, self.d_query_latent, self.d_rotary = d_latent, d_query_latent, d_rotary
         self.d_fixed = d_head - d_rotary
         for name, (n_in, n_out) in self.shapes().items():
             self.add_module(name, nn.Linear(n_in, n_out, bias=False))
-        self.q_norm = None if d_query_latent is None else RMSNorm(d_query_latent)
-        self.kv_norm = RMSNorm(d_latent)
+        self.q_norm = None if d_query_latent is None else norm(d_query_latent)
+        self.kv_norm = norm(d_latent)
 
     def shapes(self) -> dict[str, tuple[int, int]]:
         """Name -> (inputs, outputs) of every matrix."""
