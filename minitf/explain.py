@@ -40,7 +40,7 @@ def explain(error: BaseException, name: str) -> str:
     if place := re.search(r"In '([^']+)/([^']+)': Could not override '([^']+)'", text):
         return (
             f"{place[1]}={place[2]} chooses {place[3]}, for which another choice of yours has no place: take another "
-            f"{place[1]}, or leave out what stands above {place[3]}"
+            f"{place[1]}, or another {place[3].rpartition('/')[0]}"
         )
     if place := re.search(r"Could not override '([^']+)'", text):
         return f"{place[1]} cannot be chosen: nothing that is in use has a part at that place"
