@@ -88,8 +88,8 @@ class Stack(nn.Module):
         self.position = _position(position, shared[0].attention, d_model, max_len, causal=not self.sees_future)
         for one in reading:
             _check_position(one.position or self.position, one.attention)
-        for one in shared:
-            _check_width(self.position, one.attention.d_rotary, shared[0].attention.d_rotary)
+            if one.position is None:
+                _check_width(self.position, one.attention.d_rotary, shared[0].attention.d_rotary)
         self.embedding_norm = nn.Identity() if embedding_norm is None else embedding_norm(d_model)
         self.final_norm = norm(d_model) if self.layers[-1].needs_final_norm else nn.Identity()
 

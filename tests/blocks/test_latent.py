@@ -314,5 +314,8 @@ def test_a_recipe_may_choose_it():
     made.recipes.a.attention.d_rotary = 2
     with pytest.raises(ConfigError, match=r"heads have 2 and 4 features to rotate: .* a position of its own"):
         build(made)
-    made.recipes.a.position = parts.node("gpt_tiny", "model/position=rope").position
+    own = {"attention": made.recipes.a.attention, "position": made.position}
+    made.recipes = {"a": own}
+    assert build(made)(torch.randint(65, (2, 5))).isfinite().all()
+    made.recipes = {"a": own, "other": {"position": made.position}}
     assert build(made)(torch.randint(65, (2, 5))).isfinite().all()
