@@ -31,6 +31,7 @@ SMALL = {
     "model/attention/score=log_length": ["model.attention.score.base=4"],
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
+    "model/attention=mla": ["model.attention.d_latent=6", "model.attention.d_rotary=4"],
     "cache=static": ["cache.max_len=64"],
     "cache=window": ["cache.window=3", "cache.n_sink=2"],
     "cache=streaming": ["cache.window=3", "cache.n_sink=2"],
@@ -161,9 +162,14 @@ def _unwrapped(made: Any) -> Any:
     return partial(made.func, *made.args, **{key: _unwrapped(value) for key, value in made.keywords.items()})
 
 
-def head_counts() -> list[str]:
-    """Names of the options of model/attention that attend: they differ in the number of heads alone."""
+def attentions() -> list[str]:
+    """Names of the options of model/attention that attend."""
     return [name for name in options("model/attention") if name != "none"]
+
+
+def head_counts() -> list[str]:
+    """Those that differ in the number of heads alone, so that any projection will do."""
+    return [name for name in attentions() if "projection" in own("model/attention", name)]
 
 
 def causal_masks() -> list[str]:

@@ -13,6 +13,7 @@ from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.mask import Mask
 from minitf.blocks.mask.full import Full
 from minitf.blocks.mask.sliding_window import SlidingWindow
+from minitf.blocks.norm.none import NoNorm
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
 from minitf.blocks.projection import Projection
@@ -81,6 +82,7 @@ class MultiHeadAttention(Tappable):
             d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head, d_value=d_value
         )
         self.q_norm, self.k_norm = qk_norm(d_head), qk_norm(d_head)
+        self.normed = not isinstance(self.q_norm, NoNorm)
         self.reads_previous = self.projection.reads_previous
         self.fast = unchecked(fast) if self.score.is_dot and self.normalize.is_softmax else None
 
@@ -93,10 +95,19 @@ class MultiHeadAttention(Tappable):
         k, v = self.projection.kv(source)
         return self.k_norm(k), v
 
+    def queries_and_entries(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """`queries` and `entries` of the same tokens (B,T,D)."""
+        q, k, v = self.projection.qkv(x)
+        return (self.q_norm(q), (self.k_norm(k), v)) if self.normed else (q, (k, v))
+
     def expand(self, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Keys and values from what a cache keeps."""
         k, v = entries
         return k, v
+
+    def rotate_queries(self, q: Tensor, pos: Tensor, position: Position) -> Tensor:
+        """(B,H,T,d), turned by the positions (B or 1, T)."""
+        return position.rotate(q, pos)
 
     def forward(
         self,
@@ -124,8 +135,7 @@ class MultiHeadAttention(Tappable):
         """
         if memory is not None:
             return self._read_memory(self.queries(x), x, memory, memory_pos, cache)
-        q, k, v = self.projection.qkv(x)  # (B,H,T,d), (B,G,T,d), (B,G,T,d_v)
-        q, k = self.q_norm(q), self.k_norm(k)
+        q, (k, v) = self.queries_and_entries(x)
         rotates = "rotate" in position.uses
         if rotates and (cache is None or not cache.raw_keys):
             k = position.rotate(k, pos)
@@ -135,13 +145,12 @@ class MultiHeadAttention(Tappable):
             mask = self._narrowed(cache, plain)
             if self.reads_previous and not cache.in_order:
                 (k, v), k_pos = in_order((k, v), k_pos)
-        k, v = self.expand((k, v))
         if rotates:
-            q = position.rotate(q, q_pos)
+            q = self.rotate_queries(q, q_pos, position)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        heads = self._attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        heads = self._attend(q, (k, v), mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
         return self.projection.out(heads, x)
 
     def _narrowed(self, cache: KVCache, plain: bool) -> Mask:
@@ -172,17 +181,15 @@ class MultiHeadAttention(Tappable):
             entries = self.entries(memory)
             if cache is not None:
                 entries, _, memory_pos, plain = cache.update(*entries, pos=memory_pos, plain=plain)
-        k, v = self.expand(entries)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
-        heads = self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+        heads = self._attend(q, entries, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
         return self.projection.out(heads, x)
 
     def _attend(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        entries: tuple[Tensor, ...],
         *,
         mask: Mask,
         q_pos: Tensor,
@@ -191,6 +198,7 @@ class MultiHeadAttention(Tappable):
         bias: Tensor | None,
     ) -> Tensor:
         """What each head reads, (B,H,T,d_v)."""
+        k, v = self.expand(entries)
         k = self.projection.mix_keys(k, k_pos)
         tap = self.tap
         if tap is not None:

@@ -139,12 +139,18 @@ def _caches(
             rows.append(("keys, per source token", "4 D", width, held[1] // (shape.B * shape.S)))
         return rows
     own, cross = ([b for b in blocks if b.cached and b.cross == wanted] for wanted in (False, True))
-    a_block = "4 G (d + d_v) a block"
-    rows = [("KV cache, per token", a_block, _sum(cache_bytes, own), held[0] // (shape.B * shape.T))]
+    rows = [("KV cache, per token", _kept(own), _sum(cache_bytes, own), held[0] // (shape.B * shape.T))]
     if shape.S is not None:
         measured = held[1] // (shape.B * shape.S)
-        rows.append(("KV cache, per source token", a_block, _sum(cache_bytes, cross), measured))
+        rows.append(("KV cache, per source token", _kept(cross), _sum(cache_bytes, cross), measured))
     return rows
+
+
+def _kept(blocks: list[Block]) -> str:
+    """What attention blocks keep of a token, in letters."""
+    latent = [b.sizes.kept is not None for b in blocks if b.sizes is not None]
+    ways = [*(["G (d + d_v)"] if not all(latent) or not latent else []), *(["(c + r)"] if any(latent) else [])]
+    return f"4 {' or 4 '.join(ways)} a block"
 
 
 def _training(rows: list[Part], counted: int) -> str:
@@ -173,6 +179,12 @@ def _heads(model: nn.Module, shape: Shape) -> str:
     if not known:
         return "No attention with key/value heads of its own, so none to save."
     n, projection = known[0].sizes, known[0].projection
+    if n.kept is not None:
+        whole, held = cache_bytes(replace(n, kept=None)), cache_bytes(n)
+        return paragraph(
+            f"One attention block of width {n.D} with {n.H} heads keeps a latent and one rotary key of each token: "
+            f"{held:,} bytes. Their keys and values would take {whole:,} bytes, {whole / held:.2f} x as many."
+        )
     most, rows = replace(n, G=n.H), []
     possible = [g for g in range(n.H, 0, -1) if n.H % g == 0 and (g == n.H or can_share_heads(projection))]
     for g in possible:

@@ -48,7 +48,7 @@ LONG = (
 
 AXES: dict[str, list] = {
     **{axis: parts.nested(group) for axis, group in GROUPS.items() if axis != "attention"},
-    "attention": parts.head_counts(),
+    "attention": parts.attentions(),
     "sizes": list(SIZES),
     "bias": [False, True],
     "dropout": [0.0, 0.3],  # which must do nothing in evaluation mode
@@ -85,8 +85,9 @@ def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
     if cell["bias"] and "bias" in chosen["projection"].keywords:
         chosen["projection"] = functools.partial(chosen["projection"], bias=True)
     fast = short(parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"]))
+    make = parts.factory("model/attention", cell["attention"])
     how = {**chosen, **SIZES[cell["sizes"]], "dropout": cell["dropout"], "fast": fast}
-    return parts.factory("model/attention", cell["attention"])(d_model=D_MODEL, mask=mask, **how)
+    return make(d_model=D_MODEL, mask=mask, **{key: part for key, part in how.items() if key in make.keywords})
 
 
 @cache

@@ -72,7 +72,10 @@ def rotated_width(d_head: int, rotated: float) -> int:
         raise ConfigError(f"rope rotated is a share above 0, up to 1 for all features; got {rotated!r}")
     width = int(d_head * rotated)
     if rotated == 1 and width % 2:
-        raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
+        raise ConfigError(
+            f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head (d_rotary of attention=mla) or "
+            "position"
+        )
     if width % 2 or width == 0 < d_head:
         raise ConfigError(
             f"position=rope with rotated={rotated:g} turns {width} of d_head={d_head} features, which must be an even "
