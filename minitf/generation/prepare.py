@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,9 +15,10 @@ from minitf.blocks.ffn import GatedFeedForward
 from minitf.blocks.norm.rms import RMSNorm
 from minitf.blocks.projection import split_heads
 from minitf.blocks.projection.free import Free
+from minitf.errors import ConfigError
 
 
-def prepare_decode(model: nn.Module) -> nn.Module:
+def prepare_decode(model: nn.Module, compile: bool = False) -> nn.Module:
     """A copy of a model that decodes faster: it computes the same, up to rounding.
 
     Matrices that read the same vector become one. Each matrix is stored with its inputs as rows, so that a product with
@@ -23,10 +26,17 @@ def prepare_decode(model: nn.Module) -> nn.Module:
 
     Args:
         model: any model; it stays as it is.
+        compile: make one graph of the step that reads a single token through caches. The first two such steps take
+            the time of compiling it, many seconds; `cache=static` goes best with it.
 
     Returns:
         the copy, in evaluation mode, without gradients.
+
+    Raises:
+        ConfigError: a model that cannot be compiled.
     """
+    if compile and getattr(model, "has_loop", False):
+        raise ConfigError(f"compile=true: {type(model).__name__} has a loop over tokens, which no compiler takes")
     found = copy.deepcopy(model).eval().requires_grad_(False)
     for module in list(found.modules()):
         for name, part in list(module.named_children()):
@@ -46,7 +56,19 @@ def prepare_decode(model: nn.Module) -> nn.Module:
     for module in found.modules():
         if isinstance(module, nn.Linear):
             module.weight = nn.Parameter(by_input(module.weight), requires_grad=False)
+    if compile:
+        found.step = with_compiled_step(found.step)
     return found
+
+
+def with_compiled_step(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A model's `step` that is compiled for single tokens read through caches, and runs as it is otherwise."""
+    compiled = torch.compile(step)
+
+    def one_graph(ids: Tensor, pos: Tensor | None = None, caches: Any = None, **source: Tensor | None) -> Tensor:
+        return (compiled if caches is not None and ids.size(1) == 1 else step)(ids, pos, caches, **source)
+
+    return one_graph
 
 
 def by_input(weight: Tensor) -> Tensor:

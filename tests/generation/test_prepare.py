@@ -6,7 +6,10 @@ import torch
 from torch import nn
 
 from minitf.cache.dynamic import Dynamic
+from minitf.errors import ConfigError
+from minitf.generation.generate import generate
 from minitf.generation.prepare import prepare_decode
+from minitf.generation.sampling import Greedy
 from minitf.tap import Tap
 
 SAMPLES = [
@@ -19,6 +22,18 @@ SAMPLES = [
     ["model=gpt_tiny", "model.attention.d_value=3", "model/ffn=geglu", "model.ffn.bias=true"],
     *(["model=gpt_tiny", f"model/attention/projection={name}"] for name in parts.options("model/attention/projection")),
 ]
+
+
+class CompileCounter:
+    """Counts the graphs that torch.compile makes meanwhile."""
+
+    def __enter__(self):
+        torch._dynamo.utils.counters.clear()
+        return self
+
+    def __exit__(self, *exc):
+        self.n = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+        self.breaks = dict(torch._dynamo.utils.counters["graph_break"])
 
 
 def names(sample):
@@ -72,3 +87,24 @@ def test_heads_of_the_copy_can_be_looked_into():
             one(ids)
         seen.append(tap["layers.1.attention.weights"])
     torch.testing.assert_close(*seen, atol=1e-5, rtol=0)
+
+
+@pytest.mark.slow
+def test_the_compiled_step_is_one_graph_and_gives_the_same_text():
+    model = parts.model("llama_tiny", "model/attention=gqa", scale=4.0)
+    compiled, make, prompt = prepare_decode(model, compile=True), parts.caches("static"), torch.randint(65, (1, 6))
+    torch.compiler.reset()
+    texts = []
+    with CompileCounter() as graphs:
+        for one, caches in ((model, None), (compiled, True), (compiled, True)):
+            caches = None if caches is None else one.new_caches(make)
+            steps = generate(one, prompt, caches=caches, sampler=Greedy(), max_new_tokens=16)
+            texts.append([int(step.ids[0]) for step in steps])
+    assert texts[0] == texts[1] == texts[2]
+    assert graphs.n == 2  # for the first length, then for any
+    assert not graphs.breaks
+
+
+def test_a_model_with_a_loop_is_not_compiled():
+    with pytest.raises(ConfigError, match="loop over tokens"):
+        prepare_decode(parts.model("gru_none"), compile=True)
