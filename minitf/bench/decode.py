@@ -18,7 +18,6 @@ from minitf.bench.decode_contenders import (
     copy_weights,
     minitf_model,
     minitf_writer,
-    prepared,
     require_libraries,
     transformers_model,
     transformers_writer,
@@ -28,6 +27,7 @@ from minitf.bench.decode_report import SAME, context_table, differences, speed_t
 from minitf.bench.timing import CLOCKS, Clock, Timing, interleave, ratios
 from minitf.blocks.checks import check_positive
 from minitf.errors import ConfigError
+from minitf.generation.prepare import prepare_decode
 
 DYNAMIC, STATIC, COMPILED = "minitf, dynamic cache", "minitf, static cache", "minitf, static cache, compiled"
 UNCACHED = "minitf, no cache"
@@ -104,7 +104,7 @@ class Twins:
         self.theirs = transformers_model(shape)
         self.plain = minitf_model(shape)
         self.n_params = copy_weights(self.theirs, self.plain)
-        self.ours = prepared(self.plain)
+        self.ours = prepare_decode(self.plain)
 
 
 def against_transformers(
@@ -121,7 +121,7 @@ def against_transformers(
         writers[UNCACHED] = minitf_writer(twins.ours, clock, None)
     if compiled:
         torch._dynamo.reset()  # graphs of another batch size would be made more general
-        writers[COMPILED] = minitf_writer(prepared(twins.plain, compiled=True), clock, "static")
+        writers[COMPILED] = minitf_writer(prepare_decode(twins.plain, compile=True), clock, "static")
         writers[HF_COMPILED] = transformers_writer(twins.theirs, clock, "static", compiled=True)
     texts: dict[str, Tensor] = {}
     first: dict[str, float] = {}

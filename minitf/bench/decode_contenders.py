@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -142,8 +141,6 @@ def minitf_writer(model: nn.Module, clock: Clock, cache: str | None) -> Writer:
 
     def write(prompt: Tensor, n: int) -> Written:
         caches = None if make is None else model.new_caches(make)
-        for one in caches or ():
-            one.reserve(prompt.size(1) + n)
         ids, times = [], []
         for step in generate(model, prompt, caches=caches, sampler=Greedy(), max_new_tokens=n):
             ids.append(step.ids)
@@ -184,11 +181,3 @@ def transformers_writer(model: Any, clock: Clock, cache: str, compiled: bool = F
         return Written(ids[:, prompt.size(1) :], watch.times[1:])
 
     return write
-
-
-def prepared(model: nn.Module, compiled: bool = False) -> nn.Module:
-    """The model made fast for one-row steps."""
-    if importlib.util.find_spec("minitf.generation.prepare") is None:
-        return model
-    prepare = importlib.import_module("minitf.generation.prepare").prepare_decode
-    return prepare(model, compile=True) if compiled else prepare(model)
