@@ -38,7 +38,7 @@ AXES: dict[str, list] = {
     "attention": parts.head_counts(),
     "position": parts.nested("model/position"),
     "mask": parts.causal_masks(),
-    "cache": [name for name in parts.nested("cache") if name != "none"],
+    "cache": parts.cache_kinds(),
     "pieces": list(PIECES),
     "batch": list(BATCHES),
     **{axis: parts.nested(GROUPS[axis]) for axis in INSIDE},
