@@ -32,7 +32,6 @@ SMALL = {
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
     "cache=static": ["cache.max_len=64"],
-    "cache=window": ["cache.window=4", "cache.n_sink=2"],
     "cache=streaming": ["cache.window=3", "cache.n_sink=2"],
 }
 # values that make a variant of their own out of an option
@@ -40,6 +39,7 @@ VALUES = {
     "model/position": ["rope+rotated=0.5"],
     "cache": [
         "static+max_len=null",
+        "window+window=4",
         "window+exact=false",
         "window+exact=false+n_sink=0+spare=3",
         "window+exact=false+n_sink=0+window=1",

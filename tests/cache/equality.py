@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import parts
 import torch
-from cover import Cell, Space
+from cover import Cell, Choice, Space
 from naive_caches import Renumbered
 from omegaconf import OmegaConf
 from refused import refused
@@ -43,14 +43,21 @@ AXES: dict[str, list] = {
     "batch": list(BATCHES),
     **{axis: parts.nested(GROUPS[axis]) for axis in INSIDE},
     "sizes": list(SIZES),
-    "fast": [*parts.options("model/attention/fast"), "definition"],
+    "fast": ["sdpa", "definition"],  # the others do the same on few tokens; the matrix of blocks has them with a cache
     "layers": ["same", "differ", "without"],
     "layer": ["pre_norm", "post_norm"],
     "ffn": ["none", "gelu"],
     "model": list(PRESETS),
     "dtype": [torch.float32, torch.float64],
 }
-SPACE = Space(AXES, refused)
+
+
+def excluded(a: Choice, b: Choice) -> bool:
+    """What is refused, and what three choices together would make so: a window that just fits the mask, smeared."""
+    return refused(a, b) or {a, b} == {("cache", "window"), ("projection", "smeared")}
+
+
+SPACE = Space(AXES, excluded)
 # what every cell of the full product names: of one model, and of how it is read
 OF_MODEL, OF_READING = ("attention", "position", "mask", "cache"), ("pieces", "batch")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
