@@ -117,7 +117,7 @@ def layout(batch: str) -> Tensor | None:
     if kind == "given":
         return torch.arange(TOKENS)[None].expand(ROWS, -1)
     if kind == "packed":
-        return torch.stack([packed(documents, TOKENS) for documents in ([14], [6, 5], [1, 2, 8], [])])
+        return torch.stack([packed(documents, TOKENS) for documents in ([14], [6, 8], [6, 1, 5], [])])
     place, lengths = torch.arange(PROMPT + int(extra or 0)), torch.tensor([9, 5, 1, 0])[:, None]
     prompt = place >= len(place) - lengths if kind == "left" else place < lengths
     # one row ends early, and one that began with nothing still does
@@ -176,23 +176,21 @@ class Subject:
             ids, pos = ids[:, n:], None if pos is None else pos[:, n:]
         return torch.cat(logits, 1)
 
-    def alone(self, row: int, start: int, end: int, n_source: int, *, rounded: bool) -> Tensor:
-        """Logits (T,V) of some tokens of one row, read at once and without a cache.
+    def alone(self, start: int, end: int, n_source: int, *, rounded: bool) -> Tensor:
+        """Logits (B,T,V) of some tokens of every row, read at once, without padding and without a cache.
 
         A cache that forgets is a mask; one that renumbers has a slow definition; one that rounds is read at once too.
         """
-        key = (row, start, end, n_source, rounded)
+        key = (start, end, n_source, rounded)
         if key not in self._alone:
-            at = torch.tensor([row])
-            where = {} if self.stack is self.model else {"memory": self.model.encode(self.sources[at, :n_source])}
-            ids = self.tokens[at, start:end]
+            memory = {} if self.stack is self.model else {"memory": self.model.encode(self.sources[:, :n_source])}
+            ids = self.tokens[:, start:end]
             if rounded:
-                logits = self.read(ids, None, self.caches(), where)
+                self._alone[key] = self.read(ids, None, self.caches(), memory)
             elif self.kind.raw_keys:
-                logits = self.read(ids, None, self.caches(lambda: Renumbered(*self.kind.keeps)), where)
+                self._alone[key] = self.read(ids, None, self.caches(lambda: Renumbered(*self.kind.keeps)), memory)
             else:
-                logits = self._full_pass(ids, where)
-            self._alone[key] = logits[0]
+                self._alone[key] = self._full_pass(ids, memory)
         return self._alone[key]
 
     def _full_pass(self, ids: Tensor, memory: dict) -> Tensor:
@@ -255,7 +253,8 @@ class Case:
                 end = start + int(inside.sum())
                 # later tokens change nothing: one pass serves every batch that cuts a row short
                 whole = start if self.side == "packed" else TOKENS
-                out[row, inside] = self.subject.alone(row, start, max(end, whole), n_source, rounded=rounded)[: end - start]
+                logits = self.subject.alone(start, max(end, whole), n_source, rounded=rounded)
+                out[row, inside] = logits[row, : end - start]
                 start = end
         return out
 

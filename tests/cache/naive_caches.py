@@ -11,7 +11,7 @@ from minitf.positions import NO_TOKEN, offset
 
 
 class Renumbered(Dynamic):
-    """For one row without padding, a token at a time: it reads what is kept as if there had never been more.
+    """For rows without padding, a token at a time: it reads what is kept as if there had never been more.
 
     Args:
         window, n_sink: it reads the last `window` tokens, itself included, and the first `n_sink`.
