@@ -65,15 +65,17 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 INT8 = 0.25
 
 
-def full(**fixed: object) -> Iterator[list[Cell]]:
-    """For every model of the product with some choices given, every way of reading; other axes are drawn anew."""
+def full(**fixed: object) -> Iterator[tuple[Cell, list[Cell]]]:
+    """For every model of the product with some choices given: one cell of it, and every cell.
+
+    What neither a model nor a way of reading names is drawn anew for each model.
+    """
     rng = random.Random(str(fixed))
     for named in parts.product(**{**{axis: AXES[axis] for axis in OF_MODEL}, **{a: [v] for a, v in fixed.items()}}):
         drawn = SPACE.complete(named, rng)
-        if drawn is None:
-            continue
-        cells = [{**drawn, **reading} for reading in parts.product(**{axis: AXES[axis] for axis in OF_READING})]
-        yield [cell for cell in cells if SPACE.allows(cell)]
+        if drawn is not None:
+            cells = [{**drawn, **reading} for reading in parts.product(**{axis: AXES[axis] for axis in OF_READING})]
+            yield drawn, [cell for cell in cells if SPACE.allows(cell)]
 
 
 def build_model(cell: Cell) -> torch.nn.Module:
