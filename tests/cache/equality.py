@@ -268,7 +268,9 @@ class Case:
             sizes.append(min(size if size > 0 else max(1, n + size), n - sum(sizes)))
         return sizes
 
-    def go(self, caches: Sequence[KVCache], start: int, end: int, rows: Sequence[int] = range(ROWS), watch=None) -> Tensor:
+    def go(
+        self, caches: Sequence[KVCache], start: int, end: int, rows: Sequence[int] = range(ROWS), watch=None
+    ) -> Tensor:
         """Logits (B,T,V) of some columns in pieces; `watch` is called after each."""
         at, out = torch.tensor(rows), []
         torch.default_generator.manual_seed(0)
