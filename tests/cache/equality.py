@@ -19,7 +19,7 @@ from torch import Tensor
 from minitf.blocks.mask.sliding_window import SlidingWindow
 from minitf.cache import KVCache
 from minitf.models.head import read_out
-from minitf.positions import NO_TOKEN, from_real, packed, segment
+from minitf.positions import from_real, packed, segment
 
 TOKENS, PROMPT, D_MODEL, VOCAB = 14, 9, 16, 65
 SOURCES = (6, 3, 1, 0)  # tokens of each row's source in a batch that is padded
@@ -35,7 +35,7 @@ PIECES = {"whole": (99,), "1": (1,), "2": (2,), "3": (3,), "7": (7,), "crossing"
 BATCHES = ("equal", "given", "left", "left+6", "right", "right+6", "packed")
 
 AXES: dict[str, list] = {
-    "attention": parts.head_counts(),
+    "attention": [name for name in parts.options("model/attention") if name != "none"],
     "position": parts.nested("model/position"),
     "mask": parts.causal_masks(),
     "cache": parts.cache_kinds(),
@@ -60,6 +60,8 @@ def excluded(a: Choice, b: Choice) -> bool:
 SPACE = Space(AXES, excluded)
 # what every cell of the full product names: of one model, and of how it is read
 OF_MODEL, OF_READING = ("attention", "position", "mask", "cache"), ("pieces", "batch")
+PRODUCT = {axis: AXES[axis] for axis in OF_MODEL}
+READINGS = {"pieces": list(PIECES), "batch": ["equal", "left", "left+6", "right", "packed"]}
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
 # the largest difference that 8 bits may make, as a share of the largest logit; the weights here are large
 INT8 = 0.25
@@ -71,10 +73,10 @@ def full(**fixed: object) -> Iterator[tuple[Cell, list[Cell]]]:
     What neither a model nor a way of reading names is drawn anew for each model.
     """
     rng = random.Random(str(fixed))
-    for named in parts.product(**{**{axis: AXES[axis] for axis in OF_MODEL}, **{a: [v] for a, v in fixed.items()}}):
+    for named in parts.product(**{**PRODUCT, **{axis: [value] for axis, value in fixed.items()}}):
         drawn = SPACE.complete(named, rng)
         if drawn is not None:
-            cells = [{**drawn, **reading} for reading in parts.product(**{axis: AXES[axis] for axis in OF_READING})]
+            cells = [{**drawn, **reading} for reading in parts.product(**READINGS)]
             yield drawn, [cell for cell in cells if SPACE.allows(cell)]
 
 

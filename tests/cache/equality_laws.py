@@ -3,7 +3,7 @@
 import io
 
 import torch
-from equality import ROWS, INT8, Case
+from equality import INT8, Case
 from torch import Tensor
 
 from minitf.cache import KVCache
