@@ -29,7 +29,7 @@ REFUSED_CACHES = [
     Refusal(
         "the window reads less than the mask",
         ("mask", "causal", "causal_bigbird", "causal_closed_diagonal", "strided"),
-        ("cache", "window", "window+window=4", "int8+inner=window"),
+        ("cache", "window", "window+window=4"),
         r"layer \d reads further \(mask \w+\) than this \w+ cache keeps",
     ),
     Refusal(

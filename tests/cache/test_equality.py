@@ -229,7 +229,7 @@ class SharesState(Dynamic):
 
 
 BASE = {
-    **{"attention": "gqa", "position": "rope+scaling=none", "mask": "causal", "cache": "dynamic", "pieces": "3"},
+    **{"attention": "gqa", "position": "rope+scaling=none", "mask": "causal", "cache": "dynamic", "pieces": "crossing"},
     **{"batch": "right", "score": "scaled_dot", "normalize": "softmax", "projection": "free", "qk_norm": "none"},
     **{"sizes": "d_model/H", "fast": "sdpa", "layers": "same", "layer": "pre_norm", "ffn": "gelu", "model": "decoder"},
     **{"dtype": torch.float64},
