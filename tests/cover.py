@@ -61,6 +61,12 @@ class Space:
             held |= 1 << numbers[-1]
         return self.cell(numbers)
 
+    def allows(self, cell: Cell) -> bool:
+        """Whether no two choices of a cell are a refused pair."""
+        numbers = [self.number[choice] for choice in cell.items()]
+        held = sum(1 << n for n in numbers)
+        return not any(self.forbidden[n] & held for n in numbers)
+
     def sample(self, n: int, seed: Hashable) -> Iterator[Cell]:
         """n random cells."""
         rng = random.Random(str(seed))

@@ -37,7 +37,20 @@ SMALL = {
     "cache=streaming": ["cache.window=3", "cache.n_sink=2"],
 }
 # values that make a variant of their own out of an option
-VALUES = {"model/position": ["rope+rotated=0.5"]}
+VALUES = {
+    "model/position": ["rope+rotated=0.5"],
+    "cache": [
+        "static+max_len=null",
+        "window+window=4",
+        "window+exact=false",
+        "window+exact=false+n_sink=0+spare=3",
+        "window+exact=false+n_sink=0+window=1",
+        "streaming+n_sink=0",
+        "int8+inner=static",
+        "int8+inner=window+inner.exact=false",
+        "int8+inner=streaming",
+    ],
+}
 SIZES = ["model.vocab_size=65", "model.max_len=32", "model.d_model=16", "model.n_layers=2"]
 SIZES += ["model.src_vocab_size=65", "model.n_encoder_layers=2", "model.n_decoder_layers=2", "model.n_classes=3"]
 PADDINGS = ("none", "left", "right")
@@ -77,7 +90,10 @@ def own(group: str, choice: str) -> DictConfig:
     option, *below = choice.split("+")
     made = _option(f"{group}={option}").copy()
     for key, value in (b.split("=") for b in below):
-        chosen = _option(f"{group}/{key}={value}") if (config_dir() / group / key).is_dir() else yaml(value)
+        if key == "inner":  # another of the same kind inside
+            chosen = own(group, value)
+        else:
+            chosen = _option(f"{group}/{key}={value}") if (config_dir() / group / key).is_dir() else yaml(value)
         OmegaConf.update(made, key, chosen, merge=False)
     return made
 
@@ -175,6 +191,11 @@ def head_counts() -> list[str]:
 def causal_masks() -> list[str]:
     """Names of the masks that show nothing later: those that a cache can serve."""
     return [name for name in options("model/mask") if not factory("model/mask", name).sees_future]
+
+
+def cache_kinds() -> list[str]:
+    """Choices of a cache: every option but none, every variant."""
+    return [name for name in nested("cache") if name != "none"]
 
 
 @cache

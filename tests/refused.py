@@ -23,6 +23,41 @@ def _among(choice: Choice, ones: tuple[str, ...]) -> bool:
     return choice[0] == ones[0] and any(fnmatchcase(str(choice[1]), one) for one in ones[1:])
 
 
+RENUMBERS = ("streaming*", "int8+inner=streaming")
+# refused when caches are made, or when they meet the model
+REFUSED_CACHES = [
+    Refusal(
+        "the window reads less than the mask",
+        ("mask", "causal", "causal_bigbird", "causal_closed_diagonal", "strided"),
+        ("cache", "window", "window+window=4"),
+        r"layer \d reads further \(mask \w+\) than this \w+ cache keeps",
+    ),
+    Refusal(
+        "a key was made from the embedding, which knows its first position",
+        ("position", "learned", "sinusoidal"),
+        ("cache", *RENUMBERS),
+        "cannot serve position=(learned|sinusoidal)",
+    ),
+    Refusal(
+        "the token before a key may be forgotten, and then another one stands before it",
+        ("projection", "smeared"),
+        ("cache", *RENUMBERS),
+        "cannot serve keys that read the token before them",
+    ),
+    Refusal(
+        "a window of one token has no room for the one before it",
+        ("projection", "smeared"),
+        ("cache", "window*window=1"),
+        "leaves nothing to read",
+    ),
+    Refusal(
+        "a later token is not in the cache yet",
+        ("mask", "bigbird", "block_local", "closed_diagonal", "document", "full", "prefix_lm"),
+        ("cache", "*"),
+        "this mask lets a token read later ones|reads further",
+    ),
+]
+
 REFUSED = [
     Refusal(
         "queries and keys are one tensor, so they cannot differ in the number of heads",
@@ -104,7 +139,7 @@ ABSENT = {("attention", "mla"): {"projection": "free"}}
 
 def refused(a: Choice, b: Choice) -> bool:
     """Whether two choices may not meet."""
-    return any(refusal.holds(a, b) for refusal in REFUSED) or absent(a, b)
+    return any(refusal.holds(a, b) for refusal in (*REFUSED, *REFUSED_CACHES)) or absent(a, b)
 
 
 def absent(a: Choice, b: Choice) -> bool:
