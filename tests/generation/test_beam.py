@@ -137,6 +137,14 @@ def test_a_row_ends_when_what_is_kept_cannot_be_beaten():
         assert (found[0].ids, model.calls) == ([0], calls)
 
 
+def test_what_ends_a_token_later_can_beat_what_is_kept_under_a_negative_penalty():
+    # 0 stops: after one token with 0.2, after two with 0.8 times 1; at the longest, 50 tokens, it could not
+    steps = torch.zeros(50, 2, 2)
+    steps[0], steps[1:] = torch.tensor([0.2, 0.8]), torch.tensor([1.0, 0.0])
+    how = {"n_beams": 2, "max_new_tokens": 50, "stop": [0], "length_penalty": -1.0}
+    assert beam_search(Markov(steps.log()), torch.tensor([[1]]), **how)[0][0].ids == [1, 0]
+
+
 def test_beams_that_end_leave_their_places_to_others():
     # the three likeliest tokens stop; of the two others the less likely one leads on
     steps = torch.zeros(2, 5, 5)
