@@ -194,7 +194,7 @@ CACHED = {
     "attention": CELLS["attention"],
     "position": CELLS["position"],
     "mask": MASKS,
-    "cache": parts.fitting_caches("sliding_window"),
+    "cache": [name for name in parts.fitting_caches("sliding_window") if name != "int8"],  # it rounds: tests/cache
 }
 
 
