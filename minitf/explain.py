@@ -37,6 +37,11 @@ def explain(error: BaseException, name: str) -> str:
     if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
         options = option[3].split("\nConfig search path")[0].split()
         return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+    if place := re.search(r"In '([^']+)/([^']+)': Could not override '([^']+)'", text):
+        return (
+            f"{place[1]}={place[2]} chooses {place[3]}, for which another choice of yours has no place: take another "
+            f"{place[1]}, or another {place[3].rpartition('/')[0]}"
+        )
     if place := re.search(r"Could not override '([^']+)'", text):
         return f"{place[1]} cannot be chosen: nothing that is in use has a part at that place"
     if twice := re.search(r"Multiple values for (\S+?)\. ", text):

@@ -31,7 +31,9 @@ SMALL = {
     "model/attention/score=log_length": ["model.attention.score.base=4"],
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],
+    "model/attention=mla": ["model.attention.d_latent=6", "model.attention.d_rotary=4"],
     "cache=static": ["cache.max_len=64"],
+    "cache=window": ["cache.window=3", "cache.n_sink=2"],
     "cache=streaming": ["cache.window=3", "cache.n_sink=2"],
 }
 # values that make a variant of their own out of an option
@@ -176,9 +178,14 @@ def _unwrapped(made: Any) -> Any:
     return partial(made.func, *made.args, **{key: _unwrapped(value) for key, value in made.keywords.items()})
 
 
-def head_counts() -> list[str]:
-    """Names of the options of model/attention that attend: they differ in the number of heads alone."""
+def attentions() -> list[str]:
+    """Names of the options of model/attention that attend."""
     return [name for name in options("model/attention") if name != "none"]
+
+
+def head_counts() -> list[str]:
+    """Those that differ in the number of heads alone, so that any projection will do."""
+    return [name for name in attentions() if "projection" in own("model/attention", name)]
 
 
 def causal_masks() -> list[str]:
@@ -191,9 +198,23 @@ def cache_kinds() -> list[str]:
     return [name for name in nested("cache") if name != "none"]
 
 
+@cache
 def caches(name: str) -> Callable[[], KVCache]:
     """A maker of caches of one kind."""
     return build(compose(f"cache/{name}", SMALL.get(f"cache={name}", [])).cache)
+
+
+@cache
+def fitting_caches(mask: str) -> list[str]:
+    """Names of the cache kinds that keep all that a model with this mask reads, as and where it stood."""
+    reads_within = factory("model/mask", mask).reads_within
+    made = {name: caches(name)() for name in options("cache") if name != "none"}
+    return [name for name, c in made.items() if c.keeps is None or (c.exact and reads_within(*c.keeps))]
+
+
+def fits(cell: dict) -> bool:
+    """Whether the cache of a cell, if it has one, is among those that fit its mask."""
+    return not {"cache", "mask"} <= cell.keys() or cell["cache"] in fitting_caches(cell["mask"])
 
 
 def position(name: str = "none", d_head: int = 4, n_heads: int = 4, max_len: int = 32) -> torch.nn.Module:
@@ -236,8 +257,8 @@ def some_by_default(cases: Iterable, every: int) -> list:
 
 
 def pairs(**axes: list) -> list[dict]:
-    """Few cells that hold every pair of choices of two axes that is not refused; always the same ones."""
-    return cover(axes, refused)
+    """Few cells that hold every pair of choices of two axes that is not refused and fits; always the same ones."""
+    return cover(axes, lambda a, b: refused(a, b) or not fits(dict([a, b])))
 
 
 def product(**axes: list) -> list[dict]:

@@ -133,7 +133,15 @@ REFUSED = [
     ),
 ]
 
+# groups that an option does not have, so that no command line can choose from them: they stay at what is said here
+ABSENT = {("attention", "mla"): {"projection": "free"}}
+
 
 def refused(a: Choice, b: Choice) -> bool:
     """Whether two choices may not meet."""
-    return any(refusal.holds(a, b) for refusal in (*REFUSED, *REFUSED_CACHES))
+    return any(refusal.holds(a, b) for refusal in (*REFUSED, *REFUSED_CACHES)) or absent(a, b)
+
+
+def absent(a: Choice, b: Choice) -> bool:
+    """Whether two choices never meet, because the first or the second does without the other's group."""
+    return any(y[0] in ABSENT.get(x, {}) and y[1] != ABSENT[x][y[0]] for x, y in ((a, b), (b, a)))

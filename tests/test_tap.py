@@ -6,7 +6,7 @@ from minitf.cache.dynamic import Dynamic
 from minitf.tap import Tap, zero_heads
 
 CELLS = {
-    "attention": parts.head_counts(),
+    "attention": parts.attentions(),
     "position": parts.options("model/position"),
     "mask": parts.options("model/mask"),
     "layer": parts.options("model/layer"),

@@ -7,11 +7,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from minitf.blocks.attend import unchecked
 from minitf.blocks.attend.reference import attend_reference
 from minitf.blocks.checks import check_positive, check_probability
 from minitf.blocks.mask import Mask
 from minitf.blocks.mask.full import Full
 from minitf.blocks.mask.sliding_window import SlidingWindow
+from minitf.blocks.norm.none import NoNorm
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.position import Position
 from minitf.blocks.projection import Projection
@@ -80,8 +82,9 @@ class MultiHeadAttention(Tappable):
             d_model=d_model, n_heads=n_heads, n_kv_heads=n_kv_heads, d_head=d_head, d_value=d_value
         )
         self.q_norm, self.k_norm = qk_norm(d_head), qk_norm(d_head)
+        self.normed = not isinstance(self.q_norm, NoNorm)
         self.reads_previous = self.projection.reads_previous
-        self.fast = fast if self.score.is_dot and self.normalize.is_softmax else None
+        self.fast = unchecked(fast) if self.score.is_dot and self.normalize.is_softmax else None
 
     def queries(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,H,T,d)."""
@@ -89,12 +92,22 @@ class MultiHeadAttention(Tappable):
 
     def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
         """What a cache keeps of `source`: keys (B,G,S,d) and values (B,G,S,d_v)."""
-        return self.k_norm(self.projection.k(source)), self.projection.v(source)
+        k, v = self.projection.kv(source)
+        return self.k_norm(k), v
+
+    def queries_and_entries(self, x: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """`queries` and `entries` of the same tokens (B,T,D)."""
+        q, k, v = self.projection.qkv(x)
+        return (self.q_norm(q), (self.k_norm(k), v)) if self.normed else (q, (k, v))
 
     def expand(self, entries: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Keys and values from what a cache keeps."""
         k, v = entries
         return k, v
+
+    def rotate_queries(self, q: Tensor, pos: Tensor, position: Position) -> Tensor:
+        """(B,H,T,d), turned by the positions (B or 1, T)."""
+        return position.rotate(q, pos)
 
     def forward(
         self,
@@ -120,10 +133,9 @@ class MultiHeadAttention(Tappable):
         Returns:
             (B,T,D).
         """
-        q = self.queries(x)  # (B,H,T,d)
         if memory is not None:
-            return self._read_memory(q, x, memory, memory_pos, cache)
-        k, v = self.entries(x)  # (B,G,T,d)
+            return self._read_memory(self.queries(x), x, memory, memory_pos, cache)
+        q, (k, v) = self.queries_and_entries(x)
         rotates = "rotate" in position.uses
         if rotates and (cache is None or not cache.raw_keys):
             k = position.rotate(k, pos)
@@ -133,13 +145,12 @@ class MultiHeadAttention(Tappable):
             mask = self._narrowed(cache, plain)
             if self.reads_previous and not cache.in_order:
                 (k, v), k_pos = in_order((k, v), k_pos)
-        k, v = self.expand((k, v))
         if rotates:
-            q = position.rotate(q, q_pos)
+            q = self.rotate_queries(q, q_pos, position)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        heads = self._attend(q, k, v, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        heads = self._attend(q, (k, v), mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
         return self.projection.out(heads, x)
 
     def _narrowed(self, cache: KVCache, plain: bool) -> Mask:
@@ -169,18 +180,16 @@ class MultiHeadAttention(Tappable):
         else:
             entries = self.entries(memory)
             if cache is not None:
-                cache.update(*entries, pos=memory_pos, plain=plain)
-        k, v = self.expand(entries)
+                entries, _, memory_pos, plain = cache.update(*entries, pos=memory_pos, plain=plain)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
-        heads = self._attend(q, k, v, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
+        heads = self._attend(q, entries, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
         return self.projection.out(heads, x)
 
     def _attend(
         self,
         q: Tensor,
-        k: Tensor,
-        v: Tensor,
+        entries: tuple[Tensor, ...],
         *,
         mask: Mask,
         q_pos: Tensor,
@@ -189,6 +198,7 @@ class MultiHeadAttention(Tappable):
         bias: Tensor | None,
     ) -> Tensor:
         """What each head reads, (B,H,T,d_v)."""
+        k, v = self.expand(entries)
         k = self.projection.mix_keys(k, k_pos)
         tap = self.tap
         if tap is not None:
@@ -211,7 +221,7 @@ class MultiHeadAttention(Tappable):
 
 def in_order(entries: tuple[Tensor, ...], pos: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
     """Entries (B,*,S,d) and their positions (B or 1, S), sorted by position; places without a token come first."""
-    pos, order = pos.sort(-1, stable=True)
+    pos, order = pos.sort(dim=-1, stable=True)
     rows = [order.expand(e.size(0), -1)[:, None, :, None].expand(-1, e.size(1), -1, e.size(-1)) for e in entries]
     return tuple(e.gather(-2, index) for e, index in zip(entries, rows, strict=True)), pos
 

@@ -23,7 +23,7 @@ def check_cache(cache: KVCache, attention: nn.Module, position: Position | OnceP
     if cache.raw_keys and "embed" in position.uses:
         raise ConfigError(
             f"a {kind} cache that renumbers positions cannot serve position={_option(position)}, which is added to the "
-            "embedding once: choose cache=window or dynamic, or a model with position=rope, alibi, t5_bias or none"
+            "embedding once: choose cache=window or dynamic, or a model with another position, such as rope or alibi"
         )
     if cache.raw_keys and attention.reads_previous:
         raise ConfigError(

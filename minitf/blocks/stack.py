@@ -21,8 +21,8 @@ from minitf.positions import offset
 
 PARTS = ("attention", "position", "mask", "ffn", "norm", "layer", "cross_attention")
 # where minitf's own parts of a kind are defined
-GROUPS = {"cross_attention": "minitf.blocks.attention", "attention": "minitf.blocks.attention"}
-GROUPS |= {kind: f"minitf.blocks.{kind}." for kind in ("position", "ffn", "norm", "layer")}
+GROUPS = dict.fromkeys(("attention", "cross_attention"), ("minitf.blocks.attention", "minitf.blocks.latent"))
+GROUPS |= {kind: (f"minitf.blocks.{kind}.",) for kind in ("position", "ffn", "norm", "layer")}
 
 
 class Stack(nn.Module):
@@ -84,9 +84,12 @@ class Stack(nn.Module):
         self.layers = nn.ModuleList(_layer(parts, **sizes) for parts in chosen)
         # layers without attention need no position; where no layer has any, the first one says what it can take
         reading = [one for one in self.layers if is_there(one.attention)] or [self.layers[0]]
-        self.position = _position(position, reading[0].attention, d_model, max_len, causal=not self.sees_future)
+        shared = [one for one in reading if one.position is None] or reading
+        self.position = _position(position, shared[0].attention, d_model, max_len, causal=not self.sees_future)
         for one in reading:
             _check_position(one.position or self.position, one.attention)
+            if one.position is None:
+                _check_width(self.position, one.attention.d_rotary, shared[0].attention.d_rotary)
         self.embedding_norm = nn.Identity() if embedding_norm is None else embedding_norm(d_model)
         self.final_norm = norm(d_model) if self.layers[-1].needs_final_norm else nn.Identity()
 
@@ -175,10 +178,12 @@ class Stack(nn.Module):
             raise ConfigError(
                 "this mask lets a token read later ones, which a cache cannot hold yet: run the model without caches"
             )
-        if len(caches) != self.n_layers or len({id(c) for c in caches}) != self.n_layers:
+        # a graph that knew the caches would be good for these alone
+        n_different = len(caches) if torch.compiler.is_compiling() else len({id(cache) for cache in caches})
+        if len(caches) != self.n_layers or n_different != self.n_layers:
             raise ConfigError(
                 f"this model has {self.n_layers} layers and needs a cache for each, got {len(caches)}, "
-                f"{len({id(c) for c in caches})} of them different: use new_caches"
+                f"{n_different} of them different: use new_caches"
             )
         if caches[0].n_seen == 0:
             self._check_fit(caches)
@@ -266,6 +271,15 @@ def _position(
 ) -> Position:
     heads = {"d_head": attention.d_rotary, "n_heads": attention.n_heads}
     return make(d_model=d_model, **heads, max_len=max_len, causal=causal)
+
+
+def _check_width(position: Position, width: int, shared: int) -> None:
+    """Raise ConfigError unless what a layer rotates is as wide as the scheme that the stack shares is made for."""
+    if "rotate" in position.uses and width != shared:
+        raise ConfigError(
+            f"one position scheme serves layers whose heads have {shared} and {width} features to rotate: make d_head "
+            "(d_rotary of attention=mla) the same, or give the recipe a position of its own"
+        )
 
 
 def _check_position(position: Position, attention: nn.Module) -> None:

@@ -109,9 +109,12 @@ class KVCache:
 
 def check_fit(old: Entries, new: Entries) -> None:
     """Raise ConfigError unless the new entries differ from the stored ones in the number of tokens alone."""
-    kinds = [[(*e.shape[:-2], e.shape[-1], e.dtype) for e in entries] for entries in (old, new)]
-    if kinds[0] == kinds[1]:
+    if len(old) == len(new) and all(
+        a.dtype == b.dtype and a.shape[:-2] == b.shape[:-2] and a.shape[-1] == b.shape[-1]
+        for a, b in zip(old, new, strict=True)
+    ):
         return
+    kinds = [[(*e.shape[:-2], e.shape[-1], e.dtype) for e in entries] for entries in (old, new)]
     rows = [kind[0][0] if kind else 0 for kind in kinds]
     what = f"{rows[0]} rows, got {rows[1]}" if rows[0] != rows[1] else f"entries {kinds[0]}, got {kinds[1]}"
     raise ConfigError(f"this cache holds {what}: make new caches for another batch or model, or call reset()")

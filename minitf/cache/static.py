@@ -8,7 +8,6 @@ from torch import Tensor
 from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, storage_bytes
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
-from minitf.positions import NO_TOKEN
 
 
 class Static(KVCache):
@@ -45,32 +44,31 @@ class Static(KVCache):
         return storage_bytes(self._buffers)
 
     def reserve(self, n: int) -> None:
-        if self.max_len is None:
-            self._n_places = max(self._n_places, n)
-        elif n > self.max_len:
+        if self.max_len is None and n > self._n_places:
+            self._grow(n)
+        elif self.max_len is not None and n > self.max_len:
             raise ConfigError(
                 f"{n} tokens do not fit a static cache of {self.max_len} places: make it larger (cache.max_len={n}, or "
                 "null for as many as are needed), write fewer, or take cache=dynamic"
             )
 
     def update(self, *entries: Tensor, pos: Tensor, plain: bool) -> tuple[Entries, Tensor, Tensor, bool]:
-        start, end = self.n_seen, self.n_seen + pos.size(1)
+        n, start = pos.size(1), self.n_seen
+        end = start + n
         if end > self._n_places:
             raise ConfigError(
-                f"a static cache of {self._n_places} places holds {start} tokens, {pos.size(1)} more do not fit: give "
+                f"a static cache of {self._n_places} places holds {start} tokens, {n} more do not fit: give "
                 "it a larger max_len, reserve what is needed, or take cache=dynamic"
             )
         if start == 0:
-            self._make(entries, pos)
+            self._make(entries)
         else:
             check_fit(self._buffers, entries)
-        if self._pos.size(0) < pos.size(0):
-            self._pos = self._pos.expand(pos.size(0), -1).clone()
         for buffer, new in zip(self._buffers, entries, strict=True):
-            buffer[..., start:end, :] = new
-        self._pos[:, start:end] = pos
+            buffer.narrow(-2, start, n).copy_(new)
+        self._place(pos, start, self.plain and plain)
         self.n_seen, self.plain = end, self.plain and plain
-        return self._filled(), pos, self._pos[:, :end], self.plain
+        return self._filled(), pos, self._pos.narrow(-1, 0, end), self.plain
 
     def read(self) -> tuple[Entries, Tensor]:
         check_read(self._pos if self.n_seen else None)
@@ -79,13 +77,12 @@ class Static(KVCache):
     def select(self, rows: Tensor) -> None:
         if self.n_seen == 0:
             return
-        filled = [b[..., : self.n_seen, :].index_select(0, rows) for b in self._buffers]
-        pos = self._pos[:, : self.n_seen]
-        pos = pos.index_select(0, rows) if pos.size(0) > 1 else pos.clone()
-        self._make(tuple(filled), pos)
+        filled = tuple(e.index_select(0, rows) for e in self._filled())
+        self._make(filled)
         for buffer, new in zip(self._buffers, filled, strict=True):
-            buffer[..., : self.n_seen, :] = new
-        self._pos[:, : self.n_seen] = pos
+            buffer.narrow(-2, 0, self.n_seen).copy_(new)
+        if self._pos.size(0) > 1:
+            self._pos = self._pos.index_select(0, rows)
 
     def crop(self, n: int) -> None:
         check_crop(n, self.n_seen)
@@ -107,18 +104,32 @@ class Static(KVCache):
     def load_state_dict(self, state: dict) -> None:
         self.reset()
         if state["pos"] is not None:
+            self.reserve(state["pos"].size(1))
             self.update(*state["entries"], pos=state["pos"], plain=state["plain"])
 
-    def _filled(self) -> Entries:
-        return tuple(b[..., : self.n_seen, :] for b in self._buffers)
+    def _place(self, pos: Tensor, start: int, plain: bool) -> None:
+        """Note the positions of new tokens."""
+        if start == 0:
+            # those of plain rows stand there from the beginning
+            self._pos = torch.arange(self._n_places, device=pos.device)[None]
+        if plain:
+            return
+        if self._pos.size(0) < pos.size(0):
+            self._pos = self._pos.expand(pos.size(0), -1).clone()
+        self._pos.narrow(-1, start, pos.size(1)).copy_(pos)
 
-    def _make(self, entries: Entries, pos: Tensor) -> None:
+    def _filled(self) -> Entries:
+        return tuple(b.narrow(-2, 0, self.n_seen) for b in self._buffers)
+
+    def _grow(self, n: int) -> None:
+        state = self.state_dict()
+        self._n_places = n
+        self.load_state_dict(state)
+
+    def _make(self, entries: Entries) -> None:
         """Buffers for entries like these, unless the ones that are there will do."""
         shapes = [(*e.shape[:-2], self._n_places, e.size(-1)) for e in entries]
         if [(b.shape, b.dtype, b.device) for b in self._buffers] != [
             (shape, e.dtype, e.device) for shape, e in zip(shapes, entries, strict=True)
         ]:
             self._buffers = tuple(e.new_zeros(shape) for e, shape in zip(entries, shapes, strict=True))
-        shape = (pos.size(0), self._n_places)
-        if self._pos is None or self._pos.shape != shape or self._pos.device != pos.device:
-            self._pos = torch.full(shape, NO_TOKEN, device=pos.device)

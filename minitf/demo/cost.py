@@ -41,7 +41,11 @@ class Cost:
 
 @dataclass(frozen=True)
 class Sizes:
-    """B rows of T queries that read S keys, and the widths of one attention block; letters as in demo=shapes."""
+    """B rows of T queries that read S keys, and the widths of one attention block; letters as in demo=shapes.
+
+    Attributes:
+        kept: numbers that a cache keeps of a token; None: its keys and values.
+    """
 
     B: int
     T: int
@@ -51,6 +55,7 @@ class Sizes:
     G: int
     d: int
     d_v: int
+    kept: int | None = None
 
 
 def matrix(rows: int, d_in: int, d_out: int, bias: bool = False) -> Cost:
@@ -70,8 +75,8 @@ def scores_bytes(n: Sizes, width: int = 4) -> int:
 
 
 def cache_bytes(n: Sizes, width: int = 4) -> int:
-    """Memory that one token's key and value take in one block's cache."""
-    return n.G * (n.d + n.d_v) * width
+    """Memory that one token takes in one block's cache."""
+    return (n.G * (n.d + n.d_v) if n.kept is None else n.kept) * width
 
 
 def of_ffn(ffn: nn.Module, rows: int) -> Cost | None:

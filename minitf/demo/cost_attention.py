@@ -9,13 +9,13 @@ from torch.nn.utils import parametrize
 
 from minitf.blocks.attention import MultiHeadAttention
 from minitf.blocks.init.sigma_reparam import SpectralScale
+from minitf.blocks.latent import LatentAttention, LatentProjection
 from minitf.blocks.normalize import Normalize
 from minitf.blocks.normalize.sink import Sink
 from minitf.blocks.projection import Projection
 from minitf.blocks.projection.identity import Identity
 from minitf.blocks.projection.mean import Mean
 from minitf.blocks.projection.smeared import Smeared
-from minitf.blocks.projection.tied_kv import TiedKV
 from minitf.blocks.projection.tied_qk import TiedQK
 from minitf.demo.cost import Cost, Sizes, if_counted, matrix, of_norm
 from minitf.demo.cost_score import of_score
@@ -33,7 +33,7 @@ def of_attention(block: nn.Module, B: int, T: int, S: int) -> Cost | None:
     if None in own:
         return None
     norms = of_norm(block.q_norm, n.d) + of_norm(block.k_norm, n.d)
-    return if_counted(sum(own, norms + weighted_sum(n)), block)
+    return if_counted(sum(own, norms + weighted_sum(n) + _of_absorbing(block, n)), block)
 
 
 def sizes(block: nn.Module, B: int, T: int, S: int) -> Sizes | None:
@@ -41,12 +41,23 @@ def sizes(block: nn.Module, B: int, T: int, S: int) -> Sizes | None:
     if not isinstance(block, MultiHeadAttention):
         return None
     p = block.projection
-    return Sizes(B=B, T=T, S=S, D=p.d_model, H=p.n_heads, G=p.n_kv_heads, d=p.d_head, d_v=p.d_value)
+    kept = p.d_latent + p.d_rotary if isinstance(p, LatentProjection) else None
+    return Sizes(B=B, T=T, S=S, D=p.d_model, H=p.n_heads, G=p.n_kv_heads, d=p.d_head, d_v=p.d_value, kept=kept)
 
 
 def weighted_sum(n: Sizes) -> Cost:
     """The values times their weights, for every query."""
     return Cost(flops=2 * n.B * n.H * n.T * n.S * n.d_v)
+
+
+def _of_absorbing(block: nn.Module, n: Sizes) -> Cost:
+    """What it takes more to read latents than keys and values; less, if this is done at all."""
+    if not (isinstance(block, LatentAttention) and block.absorbs(n.T, n.S)):
+        return Cost()
+    p = block.projection
+    of_matrices = (n.T - n.S) * p.d_latent * (p.d_fixed + n.d_v)  # over the queries now, not over the keys
+    of_pairs = n.T * n.S * (2 * n.kept - n.d - n.d_v)
+    return Cost(flops=2 * n.B * n.H * (of_matrices + of_pairs))
 
 
 def of_normalize(normalize: Normalize, n: Sizes) -> Cost | None:
@@ -64,6 +75,8 @@ def of_projection(projection: Projection, n: Sizes) -> Cost:
         linear = getattr(projection, name)
         scales = 1 if _has_scale(linear) else 0
         total += Cost(params=matrix(0, *shape, linear.bias is not None).params + scales)
+    if isinstance(projection, LatentProjection):
+        total += of_norm(projection.kv_norm, projection.d_latent) + of_norm(projection.q_norm, shapes["w_q"][0])
     return total + Cost(params=n.G if isinstance(projection, Smeared) else 0)
 
 
@@ -73,6 +86,11 @@ def matrix_shapes(projection: Projection, n: Sizes) -> dict[str, tuple[int, int]
     merged = n.d_v if isinstance(projection, Mean) else values
     shapes = {"w_q": (n.D, heads), "w_k": (n.D, shared), "w_v": (n.D, n.G * n.d_v), "w_gate": (n.D, values)}
     shapes["w_o"] = (merged, n.D)
+    if isinstance(projection, LatentProjection):
+        p, queries = projection, projection.d_query_latent or n.D
+        shapes |= {"w_q_down": (n.D, queries), "w_q": (queries, heads), "w_kv_down": (n.D, p.d_latent)}
+        shapes |= {"w_k_rotary": (n.D, p.d_rotary), "w_k": (p.d_latent, n.H * (n.d - p.d_rotary))}
+        shapes |= {"w_v": (p.d_latent, values)}
     return {name: shape for name, shape in shapes.items() if hasattr(projection, name)}
 
 
@@ -82,11 +100,11 @@ def can_share_heads(projection: Projection) -> bool:
 
 
 def _passes(projection: Projection, n: Sizes) -> list[tuple[str, int]]:
-    """Which matrix is used for how many tokens; one that makes two things is used twice."""
+    """Which matrix is used for how many tokens; one that makes queries and keys is used twice."""
     queries, keys = n.B * n.T, n.B * n.S
     of_k = "w_q" if isinstance(projection, TiedQK) else "w_k"
-    of_v = of_k if isinstance(projection, TiedKV) else "w_v"
-    used = [("w_q", queries), (of_k, keys), (of_v, keys), ("w_gate", queries), ("w_o", queries)]
+    used = [("w_q_down", queries), ("w_q", queries), ("w_kv_down", keys), ("w_k_rotary", keys)]
+    used += [(of_k, keys), ("w_v", keys), ("w_gate", queries), ("w_o", queries)]
     return [(name, rows) for name, rows in used if hasattr(projection, name)]
 
 
@@ -112,11 +130,15 @@ def of_alignment(block: Alignment, n: Sizes, in_steps: bool) -> Cost | None:
     Args:
         block: the alignment.
         n: its sizes.
-        in_steps: a state is known only when the one before it has read, so all is done again for each query.
+        in_steps: a state is known only when the one before it has read, so all is done again for each query, but what
+            is made of the keys alone.
     """
     each = replace(n, T=1) if in_steps else n
     own = [of_score(block.score, each), of_normalize(block.normalize, each)]
     if None in own:
         return None
-    once = sum(own, weighted_sum(each))
-    return if_counted(once * n.T if in_steps else once, block)
+    total = sum(own, weighted_sum(each))
+    if in_steps:
+        again = (n.T - 1) * matrix(n.B * n.S, n.d, n.d).flops if block.projects else 0
+        total = total * n.T + Cost(flops=-again)
+    return if_counted(total, block)

@@ -16,6 +16,8 @@ MEANING = {
     "G": "key/value heads",
     "d": "width of a head's query and key",
     "d_v": "width of a head's value",
+    "c": "width of the latent that keys and values are made from",
+    "r": "width of the rotary part",
     "F": "width inside the feed-forward network",
     "V": "tokens of the vocabulary",
     "C": "classes",
@@ -35,6 +37,9 @@ AXES = {
     "w_q": "B t H*d",
     "w_k": "B t G*d",
     "w_v": "B t G*d_v",
+    "w_kv_down": "B t c",
+    "kv_norm": "B t c",
+    "w_k_rotary": "B t r",
     "merged heads": "B t H*d_v",
     "w_in": "B t F",
     "w_gate": "B t F",
@@ -114,7 +119,10 @@ class Letters:
                 sizes["F"] = module.w_in.out_features
             if hasattr(module, "n_heads") and hasattr(module, "d_head"):
                 shared = getattr(module, "n_kv_heads", module.n_heads)
-                d_value = getattr(getattr(module, "projection", module), "d_value", module.d_head)
+                projection = getattr(module, "projection", module)
+                d_value = getattr(projection, "d_value", module.d_head)
+                if hasattr(projection, "d_latent"):
+                    sizes |= {"c": projection.d_latent, "r": projection.d_rotary}
                 return sizes | {"H": module.n_heads, "G": shared, "d": module.d_head, "d_v": d_value}
             name = name.rpartition(".")[0]
         return sizes

@@ -12,7 +12,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils.flop_counter import FlopCounterMode
 
 from minitf.cache.dynamic import Dynamic
-from minitf.errors import ConfigError
+from minitf.models.recurrent import Recurrent
 from minitf.tap import Tap
 
 Inputs = dict[str, Tensor | None]
@@ -89,16 +89,16 @@ def cache_bytes(model: nn.Module, inputs: Inputs) -> tuple[int, int] | None:
         return None
     if "caches" not in inspect.signature(model.hidden).parameters:  # an encoder, whatever its mask
         return None
-    try:
-        caches = model.new_caches(Dynamic)
-    except ConfigError:  # a recurrent model has nothing that a cache could hold
-        return None
+    caches = model.new_caches(Dynamic)
     with torch.no_grad():
         if "src" in inputs:
             model.hidden(inputs["ids"], memory=model.encode(inputs["src"]), caches=caches)
         else:
             model.hidden(inputs["ids"], caches=caches)
-    own = len(caches) // 2 if "src" in inputs else len(caches)
+    if isinstance(model, Recurrent):
+        own = 1  # the state
+    else:
+        own = len(caches) // 2 if "src" in inputs else len(caches)
     return sum(c.n_bytes for c in caches[:own]), sum(c.n_bytes for c in caches[own:])
 
 

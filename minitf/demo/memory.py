@@ -18,6 +18,7 @@ from minitf.demo.part import Part, Shape
 from minitf.demo.parts import Block, attention_blocks, parts
 from minitf.demo.record import batch_for, build_model
 from minitf.demo.text import paragraph, table
+from minitf.models.recurrent import Recurrent
 
 NO_FORMULA = "-"
 
@@ -117,13 +118,7 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape) -> str:
         ("attention scores", "4 B H T S a block", _sum(scores_bytes, blocks), measure.score_bytes(model, inputs)),
     ]
     if (held := measure.cache_bytes(model, inputs)) is not None:
-        own, cross = ([b for b in blocks if b.cached and b.cross == wanted] for wanted in (False, True))
-        a_block = "4 G (d + d_v) a block"
-        rows.append(("KV cache, per token", a_block, _sum(cache_bytes, own), held[0] // (shape.B * shape.T)))
-        if shape.S is not None:
-            rows.append(
-                ("KV cache, per source token", a_block, _sum(cache_bytes, cross), held[1] // (shape.B * shape.S))
-            )
+        rows += _caches(model, blocks, shape, held)
     cells = [(a, b, NO_FORMULA if c is None else f"{c:,}", f"{d:,}") for a, b, c, d in rows]
     text = table(("", "formula", "bytes", "measured"), cells, left=2)
     kept = (
@@ -131,6 +126,31 @@ def _bytes(model: nn.Module, inputs: measure.Inputs, shape: Shape) -> str:
         f"with attention by definition, {saved_fast:,} with attention as configured."
     )
     return f"{text}\n{paragraph(kept)}"
+
+
+def _caches(
+    model: nn.Module, blocks: list[Block], shape: Shape, held: tuple[int, int]
+) -> list[tuple[str, str, int | None, int]]:
+    """What the caches of the target and of the source hold, by formula and as measured."""
+    if isinstance(model, Recurrent):
+        width = model.embedding.embedding_dim * 4
+        rows = [("decoder's state, per row", "4 D, however long", width, held[0] // shape.B)]
+        if model.keeps_keys:
+            rows.append(("keys, per source token", "4 D", width, held[1] // (shape.B * shape.S)))
+        return rows
+    own, cross = ([b for b in blocks if b.cached and b.cross == wanted] for wanted in (False, True))
+    rows = [("KV cache, per token", _kept(own), _sum(cache_bytes, own), held[0] // (shape.B * shape.T))]
+    if shape.S is not None:
+        measured = held[1] // (shape.B * shape.S)
+        rows.append(("KV cache, per source token", _kept(cross), _sum(cache_bytes, cross), measured))
+    return rows
+
+
+def _kept(blocks: list[Block]) -> str:
+    """What attention blocks keep of a token, in letters."""
+    latent = [b.sizes.kept is not None for b in blocks if b.sizes is not None]
+    ways = [*(["G (d + d_v)"] if not all(latent) or not latent else []), *(["(c + r)"] if any(latent) else [])]
+    return f"4 {' or 4 '.join(ways)} a block"
 
 
 def _training(rows: list[Part], counted: int) -> str:
@@ -159,6 +179,12 @@ def _heads(model: nn.Module, shape: Shape) -> str:
     if not known:
         return "No attention with key/value heads of its own, so none to save."
     n, projection = known[0].sizes, known[0].projection
+    if n.kept is not None:
+        whole, held = cache_bytes(replace(n, kept=None)), cache_bytes(n)
+        return paragraph(
+            f"One attention block of width {n.D} with {n.H} heads keeps a latent and one rotary key of each token: "
+            f"{held:,} bytes. Their keys and values would take {whole:,} bytes, {whole / held:.2f} x as many."
+        )
     most, rows = replace(n, G=n.H), []
     possible = [g for g in range(n.H, 0, -1) if n.H % g == 0 and (g == n.H or can_share_heads(projection))]
     for g in possible:

@@ -19,6 +19,7 @@ from torch.nn.attention.flex_attention import flex_attention
 
 from minitf.blocks.attend import band, dense, flex
 from minitf.blocks.mask import Mask
+from minitf.blocks.score.factor import HeadFactor
 from minitf.positions import packed
 from minitf.tap import Tap
 
@@ -47,7 +48,7 @@ LONG = (
 
 AXES: dict[str, list] = {
     **{axis: parts.nested(group) for axis, group in GROUPS.items() if axis != "attention"},
-    "attention": parts.head_counts(),
+    "attention": parts.attentions(),
     "sizes": list(SIZES),
     "bias": [False, True],
     "dropout": [0.0, 0.3],  # which must do nothing in evaluation mode
@@ -84,8 +85,9 @@ def _block(cell: Cell, mask: Mask) -> torch.nn.Module:
     if cell["bias"] and "bias" in chosen["projection"].keywords:
         chosen["projection"] = functools.partial(chosen["projection"], bias=True)
     fast = short(parts.factory("model/attention/fast", FAST[0] if cell["path"] == "definition" else cell["path"]))
+    make = parts.factory("model/attention", cell["attention"])
     how = {**chosen, **SIZES[cell["sizes"]], "dropout": cell["dropout"], "fast": fast}
-    return parts.factory("model/attention", cell["attention"])(d_model=D_MODEL, mask=mask, **how)
+    return make(d_model=D_MODEL, mask=mask, **{key: part for key, part in how.items() if key in make.keywords})
 
 
 @cache
@@ -132,6 +134,8 @@ class Case:
         self.scheme, self.block = make(**sizes, causal=not self.sees_future), block
         for module in (self.scheme, block):
             parts.randomise(module, 4 / D_MODEL)  # scores of about 1: neither even nor one-hot
+            for factor in (part for part in module.modules() if isinstance(part, HeadFactor)):
+                factor.log.data.mul_(0.5)  # exp(2.6) makes scores of 60: too coarse in bfloat16
             module.to(self.dtype).eval()
         self.fast, self.block.fast = block.fast, block.fast if cell["path"] != "definition" else None
         self.pos = positions(cell["padding"])

@@ -9,7 +9,7 @@ import pytest
 from cover import Space, cover
 from matrix import AXES, D_MODEL, GROUPS, SIZES
 from omegaconf import OmegaConf
-from refused import REFUSED, refused
+from refused import REFUSED, absent, refused
 
 from minitf.config import config_dir
 from minitf.errors import ConfigError
@@ -28,8 +28,9 @@ def build_model(cell):
     """A whole decoder; without attention, what is inside of attention has no meaning and is left out."""
     attention = parts.factory("model/attention", cell["attention"])
     if cell["attention"] != "none":
-        inside = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in INSIDE}
-        if cell["bias"] and "bias" in inside["projection"].keywords:
+        there = [axis for axis in INSIDE if axis in attention.keywords]
+        inside = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in there}
+        if cell["bias"] and "bias" in getattr(inside.get("projection"), "keywords", ()):
             inside["projection"] = functools.partial(inside["projection"], bias=True)
         attention = functools.partial(attention, **inside, **SIZES[cell["sizes"]])
     chosen = {axis: parts.factory(f"model/{axis}", cell[axis]) for axis in ("position", "mask", *AROUND)}
@@ -59,8 +60,8 @@ def listed():
 
 @pytest.mark.parametrize(("a", "b", "refusal"), listed())
 def test_every_listed_pair_is_refused_in_one_sentence_that_names_both(a, b, refusal):
-    # without attention, what is inside of it is not even built
-    choices = {**CHOICES, "attention": AXES["attention"], **{axis: [value] for axis, value in (a, b)}}
+    # without attention, what is inside of it is not even built; latent attention has other sizes
+    choices = {**CHOICES, "attention": parts.head_counts(), **{axis: [value] for axis, value in (a, b)}}
     space = Space(choices, others(refusal))
     (cell,) = space.sample(1, seed=0)
     with pytest.raises(ConfigError, match=refusal.message):
@@ -68,7 +69,7 @@ def test_every_listed_pair_is_refused_in_one_sentence_that_names_both(a, b, refu
 
 
 def others(refusal):
-    return lambda a, b: any(one.holds(a, b) for one in REFUSED if one is not refusal)
+    return lambda a, b: any(one.holds(a, b) for one in REFUSED if one is not refusal) or absent(a, b)
 
 
 @pytest.mark.parametrize("refusal", REFUSED, ids=lambda refusal: refusal.reason)

@@ -4,7 +4,7 @@ import shutil
 import parts
 import pytest
 import torch
-from runs import command
+from runs import TOY, command, train_here, write_corpus
 
 from minitf.cache.dynamic import Dynamic
 from minitf.command_line import take_raw
@@ -91,6 +91,38 @@ def test_the_command_does_what_was_typed(toy, capsys, monkeypatch, cache, used):
     assert bool(updates) == used
     texts("checkpoint=last", *short)
     assert set(loaded) == {"best", "last"}
+
+
+@pytest.mark.slow
+def test_a_ring_writes_what_a_model_with_a_window_writes(tmp_path, monkeypatch):
+    """Past the end of the ring, in a process of its own."""
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    size = ["model/mask=sliding_window", "model.mask.window=6", "model/position=rope"]
+    run = train_here(tmp_path / "run", [*TOY, *size, f"data.source.path={write_corpus(tmp_path / 'corpus')}"])
+    typed = [f"run={run}", "prompt=the cat", "max_new_tokens=40", "stop=false"]
+
+    def text(*cache):
+        done = command("generate", *typed, *cache, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert text("cache=window", "cache.window=6") == text("cache=none") != text("cache=none", "seed=1")
+    done = command("generate", *typed, "cache=window", "cache.window=5", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "layer 0 reads further (mask SlidingWindow) than this Window cache keeps: the last 5 tokens" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("cache", "message"),
+    [
+        ("window", "layer 0 reads further .mask Causal. .* Take a larger cache.window, cache=dynamic, or cache.exact="),
+        ("streaming", "position=learned, which is added to the embedding once: choose"),
+    ],
+)
+def test_a_cache_that_does_not_fit_is_refused_before_anything_is_written(toy, capsys, cache, message):
+    with pytest.raises(ConfigError, match=message):
+        write(compose("generate", [f"cache={cache}"]), None, {"run": str(toy), "prompt": "the"})
+    assert capsys.readouterr().out == ""
 
 
 def test_stop_ends_where_a_document_ends(toy):

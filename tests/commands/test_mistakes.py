@@ -46,6 +46,10 @@ TRAIN = {
     "package": ("+model/attention@foo=gqa", r"puts an option where nothing reads it"),
     "package-unused": ("model/init@model.init.base=gpt2", r"cannot be chosen: nothing that is in use has a part at"),
     "group-below": ("model/position/scaling=yarn", r"no group of 'train' as it is: model/position=rope brings it"),
+    "group-of-preset": (
+        "model=gpt2_tiny model/attention=mla",
+        r"model=gpt2_tiny chooses model/attention/projection, for which another choice of yours has no place",
+    ),
     "recipe-plus": ("model.recipes.a.mask=1", r"is new: what is new there is added with a plus, such as \+model"),
     "option-twice": ("+model=llama_tiny", r"model has an option already: model=\.\.\. without \+"),
     # options
@@ -53,7 +57,7 @@ TRAIN = {
         "model=gpt_tny",
         r"model=gpt_tny: there is no such option; model can be .*gpt_tiny, gru_none",
     ),
-    "option-nested": ("model/attention=mhaa", r"model/attention can be gqa, mha, mqa"),
+    "option-nested": ("model/attention=mhaa", r"model/attention can be gqa, mha, mla, mqa"),
     "option-plus": ("+model/attention/score=foo", r"model/attention/score can be additive, .*scaled_dot"),
     "option-plusplus": ("++model=gpt_tny", r"force-add of config groups is not supported"),
     "option-experiment": ("+experiment=smok", r"experiment can be smoke"),

@@ -21,6 +21,7 @@ VARIANTS = [
     ["gpt_tiny", "model/norm=none", "model/position=sinusoidal", "model.tie_embeddings=false", "model/mask=full"],
     ["gpt_tiny", "model/layer=post_norm", "model/attention/qk_norm=rms", "model/mask=sliding_window"],
     ["gpt_tiny", "model/attention/score=additive", "model/attention/projection=tied_kv", "model/ffn=moe"],
+    ["encdec_tiny", "model/attention=mla", "model.attention.d_query_latent=12", "model.attention.d_value=5"],
     ["gpt_tiny", "model/attention=none", "model/ffn=none"],
     ["bert_tiny", "model/mask=causal"],
 ]
@@ -78,16 +79,18 @@ def test_fewer_heads_are_told_for_the_matrices_that_there_are():
     assert "2" not in table_of(numbers_of("gpt_tiny", "model/attention/projection=tied_qk"))
 
 
-def test_cross_attention_is_counted_by_its_two_lengths():
-    block = build(node("gpt_tiny").attention)(d_model=16, mask=build(node("gpt_tiny").mask))
-    x, source = torch.randn(2, 3, 16), torch.randn(2, 5, 16)
+@pytest.mark.parametrize(("attention", "length"), [("mha", 3), ("mla", 3), ("mla", 1)])  # the last one reads latents
+def test_cross_attention_is_counted_by_its_two_lengths(attention, length):
+    made = node("gpt_tiny", f"model/attention={attention}")
+    block = build(made.attention)(d_model=16, mask=build(made.mask))
+    x, source = torch.randn(2, length, 16), torch.randn(2, 5, 16)
     position = build(node("gpt_tiny", "model/position=none").position)(
         d_model=16, d_head=4, n_heads=4, max_len=9, causal=True
     )
-    pos = torch.arange(3)[None]
+    pos = torch.arange(length)[None]
     with measure.by_definition(block), measure.FlopCounterMode(display=False) as counter:
         block(x, pos=pos, plain=True, position=position, memory=source)
-    assert of_attention(block, 2, 3, 5).flops == counter.get_total_flops()
+    assert of_attention(block, 2, length, 5).flops == counter.get_total_flops()
     assert block.fast is not None
 
 

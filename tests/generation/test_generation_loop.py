@@ -5,14 +5,15 @@ from torch import nn
 
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
-from minitf.generation.generate import generate, window_start
+from minitf.generation.generate import generate
+from minitf.generation.rows import window_start
 from minitf.generation.sampling import Greedy, Sample
 from minitf.positions import from_real, packed
 
 CELLS = {
     "position": parts.options("model/position"),
     "mask": ["causal", "sliding_window", "strided"],  # a cache and padding meet the others in the matrix of blocks
-    "cache": [name for name in parts.options("cache") if name != "none"],
+    "cache": parts.fitting_caches("sliding_window"),
     "sampler": [Greedy(), Sample(1.0, 20, 0.9)],
 }
 LIMIT = 8  # places of a learned table here

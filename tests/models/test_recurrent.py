@@ -155,7 +155,7 @@ def test_a_token_sees_the_whole_source_and_no_later_token(preset):
     made, (src, ids) = model(preset), rows()
     x, source = made.embedding(ids).detach().requires_grad_(), made.source_embedding(src).detach().requires_grad_()
     memory = made.encoder(source, None)
-    made.decode(x, None, memory, None)[:, 2].sum().backward()
+    made.decode(x, None, memory, None)[0][:, 2].sum().backward()
     assert x.grad[:, :3].any(-1).all()
     assert (x.grad[:, 3:] == 0).all()
     assert source.grad.any(-1).all()
@@ -188,6 +188,85 @@ def test_scores_and_normalisers_are_those_of_the_transformer(preset, group):
 
 def test_an_override_chooses_the_score():
     assert composed("model=luong", "model/attention/score=dot").attention.score._target_.endswith("dot.Dot")
+
+
+@pytest.mark.parametrize("sizes", [[1] * T, [2, 3]], ids=str)
+@pytest.mark.parametrize("side", ["none", "left", "right"])
+@pytest.mark.parametrize("preset", PRESETS)
+def test_caches_go_on_from_the_state(preset, side, sizes):
+    made, (src, ids) = model(preset), rows()
+    for src_side in ("left", "right"):
+        src_pos, pos = parts.padded([6, 2, 4], src_side), parts.padded([2, T, 1], side)
+        memory, whole = made.encode(src, src_pos), made(src, src_pos, ids, pos)
+        caches, start = made.new_caches(Dynamic), 0
+        for n in sizes:
+            piece = slice(start, start + n)
+            p = None if pos is None else pos[:, piece]
+            got = made.step(ids[:, piece], p, caches, memory, src_pos)
+            start += n
+            real = slice(None) if pos is None else pos[:, start - 1] >= 0
+            torch.testing.assert_close(got[real], whole[real, start - 1], atol=1e-6, rtol=1e-6)
+        after = torch.full((B, 1), T) if pos is None else pos.amax(-1, keepdim=True) + 1
+        more = torch.cat([torch.arange(T)[None].expand(B, T) if pos is None else pos, after], 1)
+        got = made.step(ids[:, :1], after, caches, memory, src_pos)  # also after padding on the right
+        whole = made(src, src_pos, torch.cat([ids, ids[:, :1]], 1), more)
+        torch.testing.assert_close(got, whole[:, -1], atol=1e-6, rtol=1e-6)
+    assert caches[0].n_seen == T + 1
+    assert caches[0].n_bytes == B * D * 4
+    assert [c.n_seen for c in caches[1:]] == ([S] if preset == "bahdanau" else [])
+
+
+def test_keys_of_the_source_are_made_once():
+    made, (src, ids) = model("bahdanau"), rows()
+    memory, caches = made.encode(src), made.new_caches(Dynamic)
+    made.step(ids[:, :2], None, caches, memory)
+    expected = made.step(ids, memory=memory)
+    with torch.no_grad():
+        made.attention.score.w_k.zero_()
+    torch.testing.assert_close(made.step(ids[:, 2:], None, caches, memory), expected)
+    assert not model("bahdanau").attention.keys(memory, None).allclose(memory[:, None])
+    other = composed("model=bahdanau", "model/attention/score=dot")
+    assert len(built(OmegaConf.merge(other, {"d_model": D})).new_caches(Dynamic)) == 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_rows_of_caches_are_selected(preset):
+    made, (src, ids) = model(preset), rows()
+    memory, caches, order = made.encode(src), made.new_caches(Dynamic), torch.tensor([2, 2, 0, 1])
+    made.step(ids[:, :3], None, caches, memory)
+    for c in caches:
+        c.select(order)
+    got = made.step(ids[order, 3:], None, caches, memory[order])
+    torch.testing.assert_close(got, made(src, None, ids)[order, -1], atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_text_is_the_same_with_and_without_caches(preset):
+    made, (src, ids) = model(preset), rows()
+    src_pos = parts.padded([6, 2, 4], "right")
+    memory = made.encode(src, src_pos)
+    for pos in (None, parts.padded([3, T, 1], "left")):
+        texts = [
+            torch.stack(
+                [
+                    step.ids
+                    for step in generate(
+                        made,
+                        ids,
+                        pos=pos,
+                        memory=memory,
+                        memory_pos=src_pos,
+                        caches=caches,
+                        sampler=Greedy(),
+                        max_new_tokens=9,
+                        prefill_chunk=chunk,
+                    )
+                ]
+            )
+            for caches, chunk in ((None, None), (made.new_caches(Dynamic), None), (made.new_caches(Dynamic), 2))
+        ]
+        assert torch.equal(texts[0], texts[1])
+        assert torch.equal(texts[0], texts[2])
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -227,8 +306,17 @@ def test_what_cannot_be_says_why():
         made.hidden(ids)
     with pytest.raises(ConfigError, match="3 rows of target tokens, 2 of memory"):
         made.hidden(ids, memory=memory[:2])
-    with pytest.raises(ConfigError, match="cache=none"):
-        made.new_caches(Dynamic)
+    caches = made.new_caches(Dynamic)
+    for wrong in (caches[:1], [Dynamic(), Dynamic()]):
+        with pytest.raises(ConfigError, match="needs 2 caches, the first one a State"):
+            made.hidden(ids, memory=memory, caches=wrong)
+    made.hidden(ids, parts.padded([3, 5, 1], "left"), memory, caches=caches)
+    with pytest.raises(ConfigError, match="give the positions of the new tokens"):
+        made.step(ids, None, caches, memory)
+    with pytest.raises(ConfigError, match="hold 3 rows, got 2 of target tokens"):
+        made.step(ids[:2], parts.padded([5, 1], "left"), caches, memory[:2])
+    with pytest.raises(ConfigError, match=r"holds 3 rows of 6 tokens, the source is \(3, 4, 16\)"):
+        made.step(ids, parts.padded([5, 1, 1], "left"), caches, memory[:, :4])
     with pytest.raises(ConfigError, match="not packed ones: pad the rows"):
         made.encode(src, packed([2, 4], S)[None])
     with pytest.raises(ConfigError, match=r"data.src_vocab_size is null"):

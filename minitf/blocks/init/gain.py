@@ -26,5 +26,5 @@ class Gain(Modifier):
         self.factor = factor
 
     def change(self, model: nn.Module) -> None:
-        for matrix in matrices(model, "w_q", "w_k", what="gain"):
+        for matrix in matrices(model, "w_q", "w_k", "w_k_rotary", what="gain"):
             matrix.weight *= self.factor

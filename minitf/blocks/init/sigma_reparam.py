@@ -25,7 +25,7 @@ class SigmaReparam(Modifier):
     """
 
     def change(self, model: nn.Module) -> None:
-        for matrix in matrices(model, "w_q", "w_k", "w_v", "w_o", what="sigma_reparam"):
+        for matrix in matrices(model, "w_q", "w_k", "w_k_rotary", "w_v", "w_o", what="sigma_reparam"):
             if not matrix.weight.any():
                 raise ConfigError(
                     f"init=sigma_reparam divides by the largest singular value, which is 0 for a matrix that "

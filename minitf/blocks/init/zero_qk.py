@@ -19,6 +19,6 @@ class ZeroQK(Modifier):
     """
 
     def change(self, model: nn.Module) -> None:
-        both = matrices(model, "w_q", what="zero_qk") + matrices(model, "w_q", "w_k", what="zero_qk")
-        for matrix in both:
+        matrices(model, "w_q", what="zero_qk")  # raises where there is none
+        for matrix in matrices(model, "w_q", "w_k", "w_k_rotary", what="zero_qk"):
             nn.init.zeros_(matrix.weight)

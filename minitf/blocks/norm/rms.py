@@ -14,4 +14,6 @@ class RMSNorm(nn.RMSNorm):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D), in the same dtype; computed in that of the gain, which autocast leaves wide."""
+        if x.dtype == self.weight.dtype:
+            return super().forward(x)
         return super().forward(x.to(self.weight.dtype)).to(x.dtype)

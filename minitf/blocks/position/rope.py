@@ -45,20 +45,21 @@ class Rope(Position):
         self.scaling = scaling
 
     def turns(self, pos: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, each (B or 1, 1, T, r/2)."""
+        """Per rotated feature its cosine, and the sine by which the other of its pair comes in: (B or 1, 1, T, r)."""
         per_place = self.scaling(frequencies(self.n_rotated, self.base, pos.device), self.base)
         angle = offset(pos)[:, None, :, None].float() * per_place
         cos, sin = angle.cos(), angle.sin()
         if self.scaling.magnitude != 1.0:
             cos, sin = cos * self.scaling.magnitude, sin * self.scaling.magnitude
         # only cos and sin may be rounded to a narrow dtype, never the angle
-        return cos.to(dtype), sin.to(dtype)
+        return torch.cat([cos, cos], -1).to(dtype), torch.cat([-sin, sin], -1).to(dtype)
 
     def rotate(self, x: Tensor, pos: Tensor, table: tuple[Tensor, Tensor] | None = None) -> Tensor:
         cos, sin = self.turns(pos, x.dtype) if table is None else table
-        rest = [] if self.n_rotated == x.size(-1) else [x[..., self.n_rotated :]]
-        a, b = x[..., : self.n_rotated].chunk(2, dim=-1)
-        return torch.cat([a * cos - b * sin, b * cos + a * sin, *rest], dim=-1)
+        turned = x if self.n_rotated == x.size(-1) else x[..., : self.n_rotated]
+        other = turned.roll(self.n_rotated // 2, -1)  # of each pair (i, i + r/2)
+        turned = torch.addcmul(turned * cos, other, sin)
+        return turned if self.n_rotated == x.size(-1) else torch.cat([turned, x[..., self.n_rotated :]], -1)
 
 
 def rotated_width(d_head: int, rotated: float) -> int:
@@ -71,7 +72,10 @@ def rotated_width(d_head: int, rotated: float) -> int:
         raise ConfigError(f"rope rotated is a share above 0, up to 1 for all features; got {rotated!r}")
     width = int(d_head * rotated)
     if rotated == 1 and width % 2:
-        raise ConfigError(f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head or position")
+        raise ConfigError(
+            f"position=rope needs an even d_head, got {d_head}: change n_heads, d_head (d_rotary of attention=mla) or "
+            "position"
+        )
     if width % 2 or width == 0 < d_head:
         raise ConfigError(
             f"position=rope with rotated={rotated:g} turns {width} of d_head={d_head} features, which must be an even "

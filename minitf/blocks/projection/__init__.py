@@ -53,6 +53,14 @@ class Projection(nn.Module):
         """(B,S,D) -> (B,G,S,d_v)."""
         raise NotImplementedError
 
+    def kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        """(B,S,D) -> keys (B,G,S,d) and values (B,G,S,d_v)."""
+        return self.k(source), self.v(source)
+
+    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,T,D) -> queries (B,H,T,d), keys (B,G,T,d) and values (B,G,T,d_v) of the same tokens."""
+        return self.q(x), *self.kv(x)
+
     def mix_keys(self, k: Tensor, k_pos: Tensor) -> Tensor:
         """Keys that are attended, from all that are held (after rotation); by default the same.
 
@@ -84,7 +92,8 @@ class Projection(nn.Module):
 
 def split_heads(x: Tensor, n_heads: int) -> Tensor:
     """(B,T,H*d) -> (B,H,T,d): head h owns the features h*d to (h+1)*d."""
-    return x.unflatten(-1, (n_heads, -1)).transpose(1, 2)
+    b, t, width = x.shape
+    return x.view(b, t, n_heads, width // n_heads).transpose(1, 2)
 
 
 def merge_heads(heads: Tensor) -> Tensor:

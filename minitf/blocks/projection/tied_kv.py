@@ -25,3 +25,7 @@ class TiedKV(Free):
 
     def v(self, source: Tensor) -> Tensor:
         return self.k(source)
+
+    def kv(self, source: Tensor) -> tuple[Tensor, Tensor]:
+        k = self.k(source)
+        return k, k

@@ -17,9 +17,12 @@ class Score(nn.Module):
     Attributes:
         is_dot: the score can be written as a product of a changed query with a changed key, see `dot_form`;
             then the fast path may run.
+        keeps_keys: that changed key is the key itself, whatever its width; then a matrix that makes keys can be
+            multiplied with the queries instead (minitf/blocks/latent.py).
     """
 
     is_dot: ClassVar[bool] = False
+    keeps_keys: ClassVar[bool] = False
 
     def __init__(self, *, d_head: int, n_heads: int) -> None:
         super().__init__()

@@ -11,6 +11,7 @@ class Dot(Score):
     """q.k, without a scale. Source: Luong et al. 2015, section 3.1 (dot); Raffel et al. 2020 (T5)."""
 
     is_dot = True
+    keeps_keys = True
 
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         return q @ k.transpose(-2, -1)

@@ -15,6 +15,7 @@ class General(Score):
     """
 
     is_dot = True
+    keeps_keys = True
 
     def __init__(self, *, d_head: int, n_heads: int) -> None:
         super().__init__(d_head=d_head, n_heads=n_heads)

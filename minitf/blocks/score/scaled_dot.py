@@ -11,6 +11,7 @@ class ScaledDot(Score):
     """q.k / sqrt(d_head): unit variance for unit-variance q and k. Source: Vaswani et al. 2017, equation 1."""
 
     is_dot = True
+    keeps_keys = True
 
     def __init__(self, *, d_head: int, n_heads: int) -> None:
         super().__init__(d_head=d_head, n_heads=n_heads)

@@ -16,6 +16,7 @@ class Temperature(Score):
     """
 
     is_dot = True
+    keeps_keys = True
 
     def __init__(self, *, d_head: int, n_heads: int, initial: float) -> None:
         super().__init__(d_head=d_head, n_heads=n_heads)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from minitf.models.recurrent import BothWays, InOrder, Recurrent, at_end, init_gru
+from minitf.cache import KVCache
+from minitf.models.recurrent import Recurrent
 from minitf.models.recurrent.alignment import Alignment
+from minitf.models.recurrent.reading import BothWays, InOrder, at_end, init_gru
 
 
 class Bahdanau(Recurrent):
@@ -53,19 +55,31 @@ class Bahdanau(Recurrent):
         )
         self.w_start = nn.Linear(d_model // 2, d_model, bias=False)
         self.attention = Alignment(d_model=d_model, **attention)
+        self.keeps_keys = self.attention.projects
         self.cell = nn.GRUCell(2 * d_model, d_model)
         init_gru(self.cell)
         init(self)
 
-    def decode(self, x: Tensor, pos: Tensor | None, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
-        order = InOrder(x, pos)
-        backward_state = at_end(memory, memory_pos, last=False).chunk(2, -1)[1]
-        state = torch.tanh(self.w_start(backward_state))
+    def decode(
+        self,
+        x: Tensor,
+        pos: Tensor | None,
+        memory: Tensor,
+        memory_pos: Tensor | None,
+        state: Tensor | None = None,
+        keys: KVCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        if state is None:
+            backward_state = at_end(memory, memory_pos, last=False).chunk(2, -1)[1]
+            state = torch.tanh(self.w_start(backward_state))
+        order, start = InOrder(x, pos), state
+        source = self.attention.keys(memory, memory_pos, keys)
         states, weights = [], []
         for token in order.front(x).unbind(1):
-            context, row = self.attention.step(state, memory, memory_pos)
+            context, row = self.attention.step(state, source, memory, memory_pos)
             state = self.cell(torch.cat([token, context], -1), state)
             states.append(state)
             weights.append(row)
         self.attention.tell(order.back(torch.cat(weights, 2)[:, 0])[:, None])
-        return order.back(torch.stack(states, 1))
+        states = torch.stack(states, 1)
+        return order.back(states), order.last(states, start)

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from minitf.models.recurrent import InOrder, OneWay, Recurrent, at_end, make_gru, read
+from minitf.cache import KVCache
+from minitf.models.recurrent import Recurrent
 from minitf.models.recurrent.alignment import Alignment
+from minitf.models.recurrent.reading import InOrder, OneWay, at_end, make_gru, read
 
 
 class Luong(Recurrent):
@@ -56,7 +58,16 @@ class Luong(Recurrent):
         self.w_c = nn.Linear(2 * d_model, d_model, bias=False)
         init(self)
 
-    def decode(self, x: Tensor, pos: Tensor | None, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
-        states = read(self.gru, x, InOrder(x, pos), start=at_end(memory, memory_pos, last=True))
+    def decode(
+        self,
+        x: Tensor,
+        pos: Tensor | None,
+        memory: Tensor,
+        memory_pos: Tensor | None,
+        state: Tensor | None = None,
+        keys: KVCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        start = at_end(memory, memory_pos, last=True) if state is None else state
+        states, last = read(self.gru, x, InOrder(x, pos), start)
         context = self.attention(states, memory, memory_pos)
-        return torch.tanh(self.w_c(torch.cat([context, states], -1)))
+        return torch.tanh(self.w_c(torch.cat([context, states], -1))), last

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from minitf.models.recurrent import InOrder, OneWay, Recurrent, at_end, make_gru, read
+from minitf.cache import KVCache
+from minitf.models.recurrent import Recurrent
+from minitf.models.recurrent.reading import InOrder, OneWay, at_end, make_gru, read
 
 
 class NoAttention(Recurrent):
@@ -47,5 +49,13 @@ class NoAttention(Recurrent):
         self.gru = make_gru(d_model, d_model)
         init(self)
 
-    def decode(self, x: Tensor, pos: Tensor | None, memory: Tensor, memory_pos: Tensor | None) -> Tensor:
-        return read(self.gru, x, InOrder(x, pos), start=at_end(memory, memory_pos, last=True))
+    def decode(
+        self,
+        x: Tensor,
+        pos: Tensor | None,
+        memory: Tensor,
+        memory_pos: Tensor | None,
+        state: Tensor | None = None,
+        keys: KVCache | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        return read(self.gru, x, InOrder(x, pos), at_end(memory, memory_pos, last=True) if state is None else state)

@@ -1,0 +1,156 @@
+"""A model made ready for decoding: the same numbers in fewer, better laid out matrices."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from minitf.blocks.attention import MultiHeadAttention
+from minitf.blocks.ffn import GatedFeedForward
+from minitf.blocks.norm.rms import RMSNorm
+from minitf.blocks.projection import split_heads
+from minitf.blocks.projection.free import Free
+from minitf.errors import ConfigError
+
+
+def prepare_decode(model: nn.Module, compile: bool = False) -> nn.Module:
+    """A copy of a model that decodes faster: it computes the same, up to rounding.
+
+    Matrices that read the same vector become one. Each matrix is stored with its inputs as rows, so that a product with
+    one row runs through memory in order. The copy is for generation only: it cannot be trained, or saved as this model.
+
+    Args:
+        model: any model; it stays as it is.
+        compile: make one graph of the step that reads a single token through caches. The first two such steps take
+            the time of compiling it, many seconds; `cache=static` goes best with it.
+
+    Returns:
+        the copy, in evaluation mode, without gradients.
+
+    Raises:
+        ConfigError: a model that cannot be compiled.
+    """
+    if compile and getattr(model, "has_loop", False):
+        raise ConfigError(f"compile=true: {type(model).__name__} has a loop over tokens, which no compiler takes")
+    found = copy.deepcopy(model).eval().requires_grad_(False)
+    for module in list(found.modules()):
+        for name, part in list(module.named_children()):
+            # not by remove_parametrizations: a copy shares its class with the original, which would lose them as well
+            if isinstance(part, nn.Linear) and parametrize.is_parametrized(part):
+                setattr(module, name, joined([part]))
+    for module in list(found.modules()):
+        for name, part in list(module.named_children()):
+            if isinstance(part, MultiHeadAttention) and name != "cross_attention" and can_join(part.projection):
+                part.projection = JoinedProjection(part.projection)
+            elif isinstance(part, GatedFeedForward):
+                setattr(module, name, JoinedFeedForward(part))
+            elif isinstance(part, RMSNorm):
+                setattr(module, name, ShortRMSNorm(part))
+            elif isinstance(part, nn.Dropout):
+                setattr(module, name, nn.Identity())
+    for module in found.modules():
+        if isinstance(module, nn.Linear):
+            module.weight = nn.Parameter(by_input(module.weight), requires_grad=False)
+    if compile:
+        found.step = with_compiled_step(found.step)
+    return found
+
+
+def with_compiled_step(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A model's `step` that is compiled for single tokens read through caches, and runs as it is otherwise."""
+    compiled = torch.compile(step)
+
+    def one_graph(ids: Tensor, pos: Tensor | None = None, caches: Any = None, **source: Tensor | None) -> Tensor:
+        return (compiled if caches is not None and ids.size(1) == 1 else step)(ids, pos, caches, **source)
+
+    return one_graph
+
+
+def by_input(weight: Tensor) -> Tensor:
+    """The same matrix (out, in), stored with its inputs as rows."""
+    return weight.t().contiguous().t()
+
+
+def can_join(projection: nn.Module) -> bool:
+    """Whether queries, keys and values come from a matrix each."""
+    own = type(projection)
+    return isinstance(projection, Free) and (own.q, own.k, own.v, own.qkv) == (Free.q, Free.k, Free.v, Free.qkv)
+
+
+def joined(linears: list[nn.Linear]) -> nn.Linear:
+    """One matrix that makes what several make of the same vector."""
+    first = linears[0]
+    n_out = sum(linear.out_features for linear in linears)
+    made = nn.Linear(first.in_features, n_out, bias=first.bias is not None, device=first.weight.device)
+    made.weight = nn.Parameter(torch.cat([linear.weight for linear in linears]), requires_grad=False)
+    if first.bias is not None:
+        made.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
+    return made
+
+
+class JoinedProjection(nn.Module):
+    """A projection whose queries, keys and values come out of one product.
+
+    Args:
+        projection: one for which `can_join` is true; the rest of it is used as it is.
+    """
+
+    def __init__(self, projection: Free) -> None:
+        super().__init__()
+        self.w_qkv = joined([projection.w_q, projection.w_k, projection.w_v])
+        self.widths = [projection.w_q.out_features, projection.w_k.out_features, projection.w_v.out_features]
+        self.heads = [projection.n_heads, projection.n_kv_heads, projection.n_kv_heads]
+        self.reads_previous = projection.reads_previous
+        del projection.w_q, projection.w_k, projection.w_v
+        self.rest = projection
+        self.mix_keys, self.out = projection.mix_keys, projection.out
+
+    def qkv(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """As `Projection.qkv`."""
+        qkv, start, found = self.w_qkv(x), 0, []
+        for width, n_heads in zip(self.widths, self.heads, strict=True):
+            found.append(split_heads(qkv.narrow(-1, start, width), n_heads))
+            start += width
+        return tuple(found)
+
+
+class JoinedFeedForward(nn.Module):
+    """A gated network whose two inner matrices are one.
+
+    Args:
+        ffn: the network.
+    """
+
+    def __init__(self, ffn: GatedFeedForward) -> None:
+        super().__init__()
+        self.d_ff = ffn.w_in.out_features
+        self.w_both = joined([ffn.w_gate, ffn.w_in])
+        self.w_out, self.gate = ffn.w_out, ffn.gate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,T,D) -> (B,T,D)."""
+        both = self.w_both(x)
+        return self.w_out(self.gate(both.narrow(-1, 0, self.d_ff)) * both.narrow(-1, self.d_ff, self.d_ff))
+
+
+class ShortRMSNorm(nn.Module):
+    """x w sqrt(D) / sqrt(|x|^2 + D eps): the same in four operations instead of the ten that torch has for a CPU.
+
+    Args:
+        norm: the norm.
+    """
+
+    def __init__(self, norm: RMSNorm) -> None:
+        super().__init__()
+        width = norm.normalized_shape[0]
+        self.weight = nn.Parameter(norm.weight * width**0.5, requires_grad=False)
+        self.register_buffer("least", torch.tensor((width * norm.eps) ** 0.5, dtype=norm.weight.dtype))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., D) -> (..., D)."""
+        return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).hypot(self.least) * self.weight
