@@ -35,7 +35,7 @@ PIECES = {"whole": (99,), "1": (1,), "2": (2,), "3": (3,), "7": (7,), "crossing"
 BATCHES = ("equal", "given", "left", "left+6", "right", "right+6", "packed")
 
 AXES: dict[str, list] = {
-    "attention": [name for name in parts.options("model/attention") if name != "none"],
+    "attention": parts.attentions(),
     "position": parts.nested("model/position"),
     "mask": parts.causal_masks(),
     "cache": parts.cache_kinds(),
