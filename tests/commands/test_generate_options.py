@@ -2,13 +2,15 @@
 
 import io
 import json
-import shutil
+import re
 
 import pytest
 from runs import TOY, train_here
+from torch import nn
 
 from minitf.command_line import Job
 from minitf.commands.generate import take_stop_strings, write
+from minitf.commands.write.kinds import SourceKind
 from minitf.commands.write.prompts import read_prompts
 from minitf.config import compose
 from minitf.errors import ConfigError, DataError
@@ -81,7 +83,7 @@ def test_each_line_of_a_file_is_written_as_alone(toy, tmp_path, out):
 
 
 def test_lines_of_prompts(tmp_path, monkeypatch):
-    stdin(monkeypatch, "a \r\n\nb\x0cc".encode())
+    stdin(monkeypatch, b"a \r\n\nb\x0cc")
     assert read_prompts({"prompts": "-"}) == ["a ", "", "b\x0cc"]
     stdin(monkeypatch, b"")
     with pytest.raises(DataError, match="is empty"):
@@ -153,8 +155,10 @@ def test_a_comparison_tells_what_it_found(toy, tmp_path, out, capsys, monkeypatc
     out(toy, *SHORT, "compare=true", prompts=str(tmp_path / "p.txt"))
     assert "first difference: none in 8 steps" in out.err
     assert "tokens/s" in out.err
-    # two layers, keys and values, two rows of up to 12 tokens, 32 numbers of 4 bytes
-    assert "bytes in the caches" in out.err
+    # two layers, keys and values, two rows, 4 and 7 read tokens of a prompt at most, 32 numbers of 4 bytes
+    n_bytes = int(re.search(r"memory: ([\d,]+) bytes", out.err)[1].replace(",", ""))
+    assert n_bytes % (2 * 2 * 2 * 32 * 4) == 0
+    assert n_bytes // (2 * 2 * 2 * 32 * 4) in range(7 + 2, 7 + 8)
 
     from minitf.cache.dynamic import Dynamic
 
@@ -206,7 +210,7 @@ def test_ctrl_c_ends_a_text_and_not_the_loop(toy, capsys, monkeypatch, signal, e
             write(*call)
     else:
         write(*call)
-    first, *second = "".join(seen).split("\n")[:-1]
+    _, *second = "".join(seen).split("\n")[:-1]
     assert len(seen[: seen.index("\n")]) == 1 + 2 + 1, "prompt, two tokens, and what was held back"
     assert len(second) == (0 if ends else 1)
 
@@ -237,9 +241,14 @@ def test_a_source_of_ids_gives_ids(runs, out, tmp_path, name):
     assert rows[0]["text"].split() == [str(i) for i in rows[0]["ids"] if i != end]
     assert out(runs[name], "max_new_tokens=6", prompt="3 1 2") == f"3 1 2 -> {rows[0]['text']}\n"
     assert objects(out(runs[name], *typed, "beams=2", prompt="3 1 2"))[0]["rank"] == 1
-    for wrong in ("", "3 x", "3 99", "-1"):
-        with pytest.raises(DataError, match="is no source for this run"):
-            out(runs[name], prompt=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["", "3 x", "3 99", "-1", "²"])
+def test_what_is_no_source_is_refused(wrong):
+    model = nn.Module()
+    model.source_embedding = model.embedding = nn.Embedding(17, 2)
+    with pytest.raises(DataError, match="is no source for this run"):
+        SourceKind(model).read(model, [wrong])
 
 
 # (typed, taken as typed, what the message must say); none needs the model
@@ -331,4 +340,3 @@ def test_a_run_that_labels_is_refused(toy, tmp_path):
     run = train_here(tmp_path / "run", [*task, *suited(task), *few, "data.seq_len=12", "model.n_layers=1"])
     with pytest.raises(ConfigError, match="its TokenHead gives labels"):
         written(run, prompt="1 2")
-    shutil.rmtree(run)

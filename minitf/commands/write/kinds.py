@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import DictConfig
 
@@ -27,7 +27,7 @@ class TextKind:
     """
 
     what = "a model that goes on with a text"
-    refused = {"steps": "it is for models that fill masked places, such as model=bert_tiny"}
+    refused: ClassVar[dict[str, str]] = {"steps": "it is for models that fill masked places, such as model=bert_tiny"}
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -65,7 +65,7 @@ class SourceKind:
     """
 
     what = "a model that reads a source of ids"
-    refused = {
+    refused: ClassVar[dict[str, str]] = {
         "steps": "it is for models that fill masked places, such as model=bert_tiny",
         "draft": NO_DRAFT,
         "prompt_cache": NO_PREFIX,
@@ -118,7 +118,7 @@ class FillKind:
     """
 
     what = "a model that fills masked places"
-    refused = {
+    refused: ClassVar[dict[str, str]] = {
         "max_new_tokens": "each [MASK] is one token",
         "beams": "it fills the surest places first",
         "draft": NO_DRAFT,

@@ -58,9 +58,8 @@ class Writer:
         self.trained = loaded if prompt_cache is not None else None
         self.model = prepare_decode(loaded)
         self.draft: nn.Module | None = None
-        if draft is not None:
-            if isinstance(self.kind, TextKind):
-                self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer))
+        if draft is not None and isinstance(self.kind, TextKind):
+            self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer))
 
     def new_caches(self, model: nn.Module | None = None) -> list | None:
         """Fresh caches of a model, of this one if none is given; None: the text is read again for every token."""
