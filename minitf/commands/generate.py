@@ -19,7 +19,6 @@ from minitf.commands.write.wishes import SOURCES, asked_for, check_kind, check_w
 from minitf.commands.write.writer import Writer, needs_prompt
 from minitf.commands.write.written import Written, follow, show, show_all, tell
 from minitf.errors import ConfigError
-from minitf.explain import NOT_FOR_HYDRA
 from minitf.files import user_path
 from minitf.typed import check_typed
 
@@ -34,7 +33,7 @@ __all__ = ["main", "read_prompt", "stream", "write", "writes_text"]
 def main() -> None:
     """Read the command line and write to standard output as the text grows."""
     stop_strings = take_stop_strings()
-    raw: dict[str, Any] = take_raw(RAW)
+    raw: dict[str, Any] = take_raw((*RAW, "stop_string"))  # the latter is taken, but must be known
     if stop_strings:
         raw["stop_string"] = stop_strings
     with friendly_errors("generate"):
@@ -46,7 +45,6 @@ def main() -> None:
 
 def take_stop_strings() -> list[str]:
     """Take `stop_string=text` off the command line, as typed, however often it stands there."""
-    NOT_FOR_HYDRA.add("stop_string")
     taken = [arg for arg in sys.argv[1:] if arg.lstrip("+").startswith("stop_string=")]
     sys.argv[1:] = [arg for arg in sys.argv[1:] if arg not in taken]
     return [arg.partition("=")[2] for arg in taken]
