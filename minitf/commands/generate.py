@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from minitf.command_line import Job, entry, friendly_errors, take_raw
-from minitf.config import build
-from minitf.errors import ConfigError, DataError
+from minitf.commands.write.compare import Comparison
+from minitf.commands.write.kinds import FillKind, writes_text
+from minitf.commands.write.loop import loop
+from minitf.commands.write.prompts import read_prompt, read_prompts
+from minitf.commands.write.wishes import SOURCES, asked_for, check_kind, check_wishes
+from minitf.commands.write.writer import Writer, needs_prompt
+from minitf.commands.write.written import Written, follow, show, show_all, tell
+from minitf.errors import ConfigError
 from minitf.files import user_path
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from minitf.data.tokenizer import StreamDecoder
-    from minitf.generation.generate import Step
+RAW = ("run", "prompt", "prompt_file", "prompts", "draft", "prompt_cache")
 
-RAW = ("run", "prompt", "prompt_file")
+__all__ = ["main", "read_prompt", "stream", "write", "writes_text"]
 
 
 def main() -> None:
     """Read the command line and write to standard output as the text grows."""
-    raw = take_raw(RAW)
+    stop_strings = take_stop_strings()
+    raw: dict[str, Any] = take_raw((*RAW, "stop_string"))  # the latter is taken, but must be known
+    if stop_strings:
+        raw["stop_string"] = stop_strings
     with friendly_errors("generate"):
         if {"-m", "--multirun"} & set(sys.argv[1:]):
             raise ConfigError("this command has no sweeps: call it once for each value")
@@ -35,45 +43,78 @@ def main() -> None:
     entry("generate", lambda cfg, job: write(cfg, job, raw))
 
 
-def write(cfg: DictConfig, job: Job, raw: dict[str, str]) -> None:
-    """Print the prompt and what the model adds to it.
+def take_stop_strings() -> list[str]:
+    """Take `stop_string=text` off the command line, as typed, however often it stands there."""
+    taken = [arg for arg in sys.argv[1:] if arg.lstrip("+").startswith("stop_string=")]
+    sys.argv[1:] = [arg for arg in sys.argv[1:] if arg not in taken]
+    return [arg.partition("=")[2] for arg in taken]
+
+
+def write(cfg: DictConfig, job: Job | None, raw: dict[str, Any]) -> None:
+    """Print the prompts and what the model adds to them.
 
     Args:
         cfg: as in configs/generate.yaml.
-        job: unused; this command writes no files.
-        raw: `run`, `prompt`, `prompt_file` exactly as typed.
-    """
-    from minitf.runs import load_run
+        job: what was typed, and the signals; None: nothing is known of them.
+        raw: `run`, `prompt` and so on exactly as typed; `stop_string` is a list.
 
-    if not raw.get("run"):
-        raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
-    check_run(user_path(raw["run"]))
-    prompt = read_prompt(raw)
-    sampler = build(cfg.sampler)
-    make_cache = build(cfg.cache) if cfg.cache else None
-    if cfg.max_new_tokens < 1:
-        raise ConfigError(f"max_new_tokens must be at least 1, got {cfg.max_new_tokens}")
-    model, tokenizer, _ = load_run(user_path(raw["run"]), cfg.checkpoint, list(cfg.allow))
-    if not writes_text(model, tokenizer):
-        raise ConfigError(
-            f"{raw['run']} holds a model ({type(model).__name__}) that does not go on with a text: "
-            "give the run of a causal language model, such as model=gpt_tiny with task=causal_lm"
-        )
-    pieces = stream(
-        model,
-        tokenizer,
-        prompt,
-        sampler=sampler,
-        make_cache=make_cache,
-        max_new_tokens=cfg.max_new_tokens,
-        seed=cfg.seed,
-        stop=cfg.stop,
-    )
-    sys.stdout.write(prompt)
-    for piece in pieces:
-        sys.stdout.write(piece)
-        sys.stdout.flush()
-    sys.stdout.write("\n")
+    Raises:
+        ConfigError: wishes that do not go together, or not with this run.
+        DataError: a prompt that cannot be read.
+        SystemExit: code 1, after a comparison that found a difference.
+    """
+    asked = asked_for(cfg, raw, job.overrides if job else ())
+    check_wishes(cfg, raw, asked)
+    for key in {"run", "draft"} & set(raw):
+        check_run(user_path(raw[key]))
+    stop_strings = raw.get("stop_string", ())
+    if "" in stop_strings:
+        raise ConfigError("stop_string is empty: give the text that ends a text, or leave it out")
+    prompts = [] if cfg.interactive else read_prompts(raw)
+    writer = Writer(cfg, raw["run"], stop_strings, raw.get("draft"), raw.get("prompt_cache"))
+    check_kind(asked, writer.kind.refused, writer.kind.what)
+    if cfg.interactive:
+        return loop(writer, job.stop if job else None)
+    if not asked & set(SOURCES) and (why := needs_prompt(writer.kind)):
+        raise ConfigError(why)
+    write_for(writer, prompts, several="prompts" in raw)
+
+
+def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
+    """Write for all prompts at once, in the way that was asked for.
+
+    Args:
+        writer: the model and the wishes.
+        prompts: one row each.
+        several: they came as a list, even if it holds a single one.
+
+    Raises:
+        SystemExit: code 1, after a comparison that found a difference.
+    """
+    cfg = writer.cfg
+    as_json = cfg.format == "jsonl"
+    if isinstance(writer.kind, FillKind):
+        return show_all(writer.fill(prompts, cfg.seed), writer.kind.lead, as_json)
+    if cfg.beams > 1:
+        return show_all(writer.search(prompts), writer.kind.lead, as_json)
+    steps, texts, streams = writer.begin(prompts, cfg.seed)
+    comparison = None
+    if cfg.compare:
+        comparison = Comparison(writer, prompts, [text.seed for text in texts])
+        steps = iter(comparison)
+    pieces = follow(steps, texts, streams)
+    if as_json or several:
+        for _ in pieces:
+            pass
+        show_all(texts, writer.kind.lead, as_json)
+    else:
+        show(writer.kind.lead(prompts[0]))
+        for (piece,) in pieces:
+            show(piece)
+        show("\n")
+    if comparison is not None and not comparison.report(texts):
+        tell("error: the text with a cache is not the text without one")
+        sys.exit(1)
 
 
 def stream(
@@ -102,65 +143,29 @@ def stream(
         DataError: a character that the tokenizer does not know.
         ConfigError: a prompt that is too long for the model.
     """
-    import torch
-
-    from minitf.data.tokenizer import StreamDecoder
+    from minitf.commands.write.kinds import TextKind
     from minitf.generation.generate import generate
 
-    ids = torch.tensor([[tokenizer.bos_id, *tokenizer.encode(prompt)]])
+    kind = TextKind(tokenizer)
     steps = generate(
         model,
-        ids,
+        **kind.read(model, [prompt]),
         caches=None if make_cache is None else model.new_caches(make_cache),
         sampler=sampler,
         max_new_tokens=max_new_tokens,
-        stop=[tokenizer.bos_id] if stop else [],
+        stop=[kind.end_id] if stop else [],
         seeds=[seed],
     )
-    return _decoded(steps, StreamDecoder(tokenizer))
-
-
-def _decoded(steps: Iterator[Step], decoder: StreamDecoder) -> Iterator[str]:
-    for step in steps:
-        yield decoder.push(int(step.ids[0]))
-    yield decoder.flush()
-
-
-def writes_text(model: nn.Module, tokenizer: Any) -> bool:
-    """Whether a model goes on with a text: it was trained on text, which no id hides, and does not see what comes."""
-    reads_on = hasattr(model, "step") and not hasattr(model, "encode") and not model.sees_future
-    return reads_on and tokenizer is not None and tokenizer.mask_id is None
+    return (piece for (piece,) in follow(steps, [Written(prompt, seed)], [kind.stream()]))
 
 
 def check_run(path: Path) -> None:
-    """Refuse what lies inside a run folder, before anything heavy is imported; `load_run` looks at the rest."""
+    """Refuse what is no folder or lies inside a run, before anything heavy is imported; `load_run` sees the rest."""
     for folder in path.parents:
         if (folder / "config.yaml").is_file() and (folder / "checkpoints").is_dir():
             raise ConfigError(
                 f"{path} lies inside a run; name the run's folder, run={shlex.quote(str(folder))}. checkpoint=best or "
                 "checkpoint=last chooses between its checkpoints"
             )
-
-
-def read_prompt(raw: dict[str, str]) -> str:
-    """The prompt from the command line, a file or standard input, character for character.
-
-    Raises:
-        ConfigError: both a prompt and a file.
-        DataError: the file cannot be read as UTF-8.
-    """
-    if "prompt" in raw and "prompt_file" in raw:
-        raise ConfigError("prompt and prompt_file were both given: choose one of them")
-    if "prompt_file" not in raw:
-        return raw.get("prompt", "")
-    name = raw["prompt_file"]
-    try:
-        data = sys.stdin.buffer.read() if name == "-" else user_path(name).read_bytes()
-    except OSError as error:
-        raise DataError(f"the prompt file {name} cannot be read: {error.strerror}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"the prompt file {name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}"
-        ) from error
+    if not path.is_dir():
+        raise ConfigError(f"there is no run folder {path}: give the folder that training printed")

@@ -1,0 +1,256 @@
+"""Kinds of models that write: what a prompt means to each, and how its tokens are read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from omegaconf import DictConfig
+
+from minitf.commands.write.written import Stream
+from minitf.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+MASK = "[MASK]"
+NO_DRAFT = "a draft serves models that go on with a text"
+NO_PREFIX = "a prompt cache holds a text that is gone on with"
+NO_STRING = "it ends at its stop token"
+
+
+class TextKind:
+    """A causal language model: it goes on with a text.
+
+    Args:
+        tokenizer: of its run.
+    """
+
+    what = "a model that goes on with a text"
+    refused: ClassVar[dict[str, str]] = {"steps": "it is for models that fill masked places, such as model=bert_tiny"}
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.end_id: int = tokenizer.bos_id
+
+    def read(self, model: nn.Module, prompts: Sequence[str]) -> dict[str, Tensor | None]:
+        """What `generate` and `beam_search` are given for some prompts: left-padded rows behind the token that begins
+        a document, as in training.
+
+        Raises:
+            DataError: a character that the tokenizer does not know.
+        """
+        rows = [[self.tokenizer.bos_id, *ids.tolist()] for ids in self.tokenizer.encode_batch(prompts)]
+        ids, pos = padded(rows, left=True)
+        return {"ids": ids, "pos": pos}
+
+    def stream(self, stop_strings: Sequence[str] = ()) -> Stream:
+        """A fresh decoder of one row."""
+        from minitf.generation.text import TextStream
+
+        return TextStream(self.tokenizer, stop_strings)
+
+    def lead(self, prompt: str) -> str:
+        """What stands before the text of a prompt."""
+        return prompt
+
+
+class SourceKind:
+    """A model that reads a source of ids and writes ids.
+
+    The last id of the vocabulary begins and ends what is written, as in minitf's data.
+
+    Args:
+        model: as `load_run` gives it.
+    """
+
+    what = "a model that reads a source of ids"
+    refused: ClassVar[dict[str, str]] = {
+        "steps": "it is for models that fill masked places, such as model=bert_tiny",
+        "draft": NO_DRAFT,
+        "prompt_cache": NO_PREFIX,
+        "stop_string": NO_STRING,
+        "prefill_chunk": "the source is read at once",
+    }
+
+    def __init__(self, model: nn.Module) -> None:
+        self.n_symbols = model.source_embedding.num_embeddings
+        self.end_id = model.embedding.num_embeddings - 1
+
+    def read(self, model: nn.Module, prompts: Sequence[str]) -> dict[str, Tensor | None]:
+        """What `generate` and `beam_search` are given for some sources, each ids between spaces.
+
+        Raises:
+            DataError: what is no such id.
+        """
+        import torch
+
+        from minitf.generation.mode import evaluating
+
+        src, src_pos = padded([self._ids(prompt) for prompt in prompts], left=False)
+        with evaluating(model):
+            memory = model.encode(src, src_pos)
+        return {"ids": torch.full((len(prompts), 1), self.end_id), "memory": memory, "memory_pos": src_pos}
+
+    def _ids(self, prompt: str) -> list[int]:
+        words = prompt.split()
+        if words and all(word.isascii() and word.isdigit() and int(word) < self.n_symbols for word in words):
+            return [int(word) for word in words]
+        raise DataError(
+            f"{prompt!r:.80} is no source for this run, which reads ids from 0 to {self.n_symbols - 1}: give some with "
+            "spaces between them, such as prompt='1 0 2'"
+        )
+
+    def stream(self, stop_strings: Sequence[str] = ()) -> Stream:
+        """A fresh decoder of one row."""
+        return IdStream({self.end_id})
+
+    def lead(self, prompt: str) -> str:
+        """What stands before the ids that were written for a source."""
+        return f"{prompt} -> "
+
+
+class FillKind:
+    """A masked language model: it fills the places of a text where [MASK] stands, a token each.
+
+    Args:
+        tokenizer: of its run.
+    """
+
+    what = "a model that fills masked places"
+    refused: ClassVar[dict[str, str]] = {
+        "max_new_tokens": "each [MASK] is one token",
+        "beams": "it fills the surest places first",
+        "draft": NO_DRAFT,
+        "prompt_cache": NO_PREFIX,
+        "cache": "each step reads the whole text, which a cache cannot hold",
+        "compare": "it uses no cache",
+        "stop": "it ends when every place is filled",
+        "stop_string": "it ends when every place is filled",
+        "prefill_chunk": "the text is read at once",
+        "repetition_penalty": "rules are for texts that are gone on with",
+        "no_repeat_ngram": "rules are for texts that are gone on with",
+        "min_new_tokens": "each [MASK] is one token",
+    }
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+
+    def read(self, prompts: Sequence[str]) -> tuple[Tensor, Tensor | None]:
+        """Rows (B,T) of ids behind the token that begins a document, and their positions.
+
+        Raises:
+            DataError: a text without a masked place, or with a character that the tokenizer does not know.
+        """
+        rows = []
+        for prompt in prompts:
+            first, *others = prompt.split(MASK)
+            if not others:
+                raise DataError(
+                    f"{prompt!r:.80} has no place to fill, which is all that this run's model does: write {MASK} where "
+                    f"a token is missing, such as prompt='the {MASK} sat', or give the run of a causal language model"
+                )
+            row = [self.tokenizer.bos_id, *self.tokenizer.encode(first)]
+            for other in others:
+                row += [self.tokenizer.mask_id, *self.tokenizer.encode(other)]
+            rows.append(row)
+        return padded(rows, left=False)
+
+    def lead(self, prompt: str) -> str:
+        """Nothing: the filled text is the whole of it."""
+        return ""
+
+
+class IdStream:
+    """Shows ids as numbers with spaces between them.
+
+    Args:
+        hidden: ids that are not shown.
+    """
+
+    def __init__(self, hidden: Collection[int]) -> None:
+        self.stopped: str | None = None
+        self._hidden, self._begun = hidden, False
+
+    def push(self, token_id: int) -> str:
+        """The next number."""
+        if token_id in self._hidden:
+            return ""
+        space, self._begun = " " if self._begun else "", True
+        return f"{space}{token_id}"
+
+    def flush(self) -> str:
+        """Nothing was held back."""
+        return ""
+
+
+def kind_of(model: nn.Module, tokenizer: Any, cfg: DictConfig, name: str) -> TextKind | SourceKind | FillKind:
+    """What a run's model can write.
+
+    Args:
+        model, tokenizer, cfg: as `load_run` gives them.
+        name: of the run, for the message.
+
+    Raises:
+        ConfigError: nothing: it labels or points, or its data is foreign.
+    """
+    from minitf.models.head.lm import LMHead
+    from minitf.models.head.masked_lm import MaskedLMHead
+
+    if writes_text(model, tokenizer):
+        return TextKind(tokenizer)
+    kind, head = type(model).__name__, type(model.head).__name__
+    if hasattr(model, "encode"):
+        if getattr(model.head, "reads_memory", False):
+            raise ConfigError(_refusal(name, kind, f"its {head} points at places of a source, and writes no tokens"))
+        if tokenizer is not None or not _is_own(cfg):
+            raise ConfigError(_refusal(name, kind, "nothing says which of its ids begins and ends a text"))
+        return SourceKind(model)
+    if not isinstance(model.head, LMHead | MaskedLMHead):
+        raise ConfigError(_refusal(name, kind, f"its {head} gives labels, no tokens"))
+    if tokenizer is not None and tokenizer.mask_id is not None and model.sees_future:
+        return FillKind(tokenizer)
+    reason = "it was trained on ids without a tokenizer"
+    if tokenizer is not None:
+        reason = (
+            "its mask lets a token read later ones" if model.sees_future else "it was trained to fill hidden tokens"
+        )
+    raise ConfigError(_refusal(name, kind, reason))
+
+
+def writes_text(model: nn.Module, tokenizer: Any) -> bool:
+    """Whether a model goes on with a text: it was trained on text, which no id hides, and does not see what comes."""
+    reads_on = hasattr(model, "step") and not hasattr(model, "encode") and not model.sees_future
+    return reads_on and tokenizer is not None and tokenizer.mask_id is None
+
+
+def padded(rows: Sequence[Sequence[int]], left: bool) -> tuple[Tensor, Tensor | None]:
+    """Rows of ids (B,T), and positions that are -1 at padding; None where nothing is padded.
+
+    Args:
+        rows: of any lengths above 0.
+        left: on which side shorter ones are padded.
+    """
+    import torch
+
+    width = max(map(len, rows))
+    ids, pos = torch.zeros(len(rows), width, dtype=torch.long), torch.full((len(rows), width), -1)
+    for i, row in enumerate(rows):
+        begin = width - len(row) if left else 0
+        ids[i, begin : begin + len(row)] = torch.tensor(row)
+        pos[i, begin : begin + len(row)] = torch.arange(len(row))
+    return ids, None if min(map(len, rows)) == width else pos
+
+
+def _is_own(cfg: DictConfig) -> bool:
+    """Whether the data of a run is minitf's, whose last id begins and ends a target."""
+    data = cfg.get("data") or {}
+    targets = [data.get("_target_"), (data.get("task") or {}).get("_target_")]
+    return all(isinstance(target, str) and target.startswith("minitf.data.") for target in targets)
+
+
+def _refusal(name: str, kind: str, reason: str) -> str:
+    return (
+        f"{name} holds a model ({kind}) that does not go on with a text: {reason}. Give the run of a causal language "
+        "model, such as model=gpt_tiny with task=causal_lm"
+    )

@@ -1,0 +1,254 @@
+"""A run's model that writes for prompts, in the way that was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig
+
+from minitf.commands.write.kinds import MASK, FillKind, SourceKind, TextKind, kind_of
+from minitf.commands.write.written import LENGTH, STOP_TOKEN, Written, tell
+from minitf.config import build
+from minitf.errors import ConfigError
+from minitf.files import user_path
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from minitf.generation.generate import Step
+
+
+class Writer:
+    """Everything that is loaded and built once, whatever is written then.
+
+    Args:
+        cfg: as in configs/generate.yaml.
+        run: folder of the run.
+        stop_strings: texts that end a text.
+        draft: folder of a run whose model drafts; None: there is none.
+        prompt_cache: file that keeps what was read of a prompt; None: nothing is kept.
+
+    Raises:
+        ConfigError: a value out of range, before anything is loaded; a run that cannot be loaded, or does not write.
+    """
+
+    def __init__(
+        self,
+        cfg: DictConfig,
+        run: str,
+        stop_strings: Sequence[str] = (),
+        draft: str | None = None,
+        prompt_cache: str | None = None,
+    ) -> None:
+        from minitf.generation.prepare import prepare_decode
+        from minitf.runs import load_run
+
+        self.cfg, self.stop_strings = cfg, tuple(stop_strings)
+        self.sampler = build(cfg.sampler)
+        self.make_cache = build(cfg.cache) if cfg.cache else None
+        rules = _rules(cfg, ())  # a value out of range is told before the model is loaded
+        loaded, tokenizer, run_cfg = load_run(user_path(run), cfg.checkpoint, list(cfg.allow))
+        self.kind = kind_of(loaded, tokenizer, run_cfg, run)
+        self.stop = [] if isinstance(self.kind, FillKind) or not cfg.stop else [self.kind.end_id]
+        self.rules = _rules(cfg, self.stop) if rules else []
+        # a prompt cache belongs to the weights as they were trained
+        self.prompt_cache = prompt_cache
+        self.trained = loaded if prompt_cache is not None else None
+        self.model = prepare_decode(loaded)
+        self.draft: nn.Module | None = None
+        if draft is not None and isinstance(self.kind, TextKind):
+            self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer))
+
+    def new_caches(self, model: nn.Module | None = None) -> list | None:
+        """Fresh caches of a model, of this one if none is given; None: the text is read again for every token."""
+        return None if self.make_cache is None else (model or self.model).new_caches(self.make_cache)
+
+    def begin(self, prompts: Sequence[str], seed: int) -> tuple[Iterator[Step], list[Written], list]:
+        """Steps, texts and streams for `follow`; the prompts are checked at once.
+
+        Args:
+            prompts: one row each.
+            seed: of the first row; each has the next one.
+
+        Raises:
+            DataError, ConfigError: what a prompt cannot be.
+        """
+        texts = [Written(prompt, seed + i) for i, prompt in enumerate(prompts)]
+        streams = [self.kind.stream(self.stop_strings) for _ in prompts]
+        seeds = [text.seed for text in texts]
+        if self.draft is not None:
+            return self._speculate(prompts, seed), texts, streams
+        if self.prompt_cache is not None:
+            return self._with_prefix(prompts, seeds), texts, streams
+        return self.steps(prompts, seeds, self.new_caches(), self.sampler), texts, streams
+
+    def steps(
+        self, prompts: Sequence[str], seeds: Sequence[int], caches: list | None, sampler: Any, **more: Any
+    ) -> Iterator[Step]:
+        """The plain loop of `generate`, for all prompts at once."""
+        from minitf.generation.generate import generate
+
+        return generate(
+            self.model,
+            **{**self.kind.read(self.model, prompts), **more},
+            caches=caches,
+            sampler=sampler,
+            max_new_tokens=self.cfg.max_new_tokens,
+            stop=self.stop,
+            seeds=seeds,
+            prefill_chunk=self.cfg.prefill_chunk,
+            rules=self.rules,
+        )
+
+    def search(self, prompts: Sequence[str]) -> list[Written]:
+        """The hypotheses of beam search: n_best for each prompt, best first."""
+        from minitf.generation.beam import beam_search
+
+        cfg, start = self.cfg, perf_counter()
+        found = beam_search(
+            self.model,
+            **self.kind.read(self.model, prompts),
+            n_beams=cfg.beams,
+            n_best=cfg.n_best,
+            length_penalty=cfg.length_penalty,
+            max_new_tokens=cfg.max_new_tokens,
+            stop=self.stop,
+            caches=self.new_caches(),
+            rules=self.rules,
+            prefill_chunk=cfg.prefill_chunk,
+        )
+        seconds = perf_counter() - start
+        texts = []
+        for prompt, hypotheses in zip(prompts, found, strict=True):
+            for rank, one in enumerate(hypotheses, start=1):
+                stream = self.kind.stream()
+                text = "".join([*map(stream.push, one.ids), stream.flush()])
+                finished = STOP_TOKEN if one.finished else LENGTH
+                extra = {"rank": rank, "score": one.score}
+                texts.append(Written(prompt, None, text, one.ids, one.logprobs, finished, seconds, extra))
+        return texts
+
+    def fill(self, prompts: Sequence[str], seed: int) -> list[Written]:
+        """The prompts with their masked places filled; `order` holds the places of tokens as they were filled."""
+        from minitf.generation.infill import infill
+
+        start = perf_counter()
+        ids, pos = self.kind.read(prompts)
+        texts = [Written(prompt, seed + i) for i, prompt in enumerate(prompts)]
+        order: list[list[int]] = [[] for _ in prompts]
+        tokenizer = self.kind.tokenizer
+        for state in infill(
+            self.model,
+            ids,
+            mask_id=tokenizer.mask_id,
+            n_steps=self.cfg.steps,
+            sampler=self.sampler,
+            pos=pos,
+            seeds=[text.seed for text in texts],
+            special_ids=tokenizer.special_ids,
+        ):
+            ids = state.ids
+            for i, text in enumerate(texts):
+                for place in state.fixed[i].nonzero()[:, 0].tolist():
+                    order[i].append(place - 1)  # the token that begins a document is none of the text
+                    text.logprobs.append(float(state.logprobs[i, place]))
+                    text.seconds = perf_counter() - start
+        for i, text in enumerate(texts):
+            row = ids[i] if pos is None else ids[i][pos[i] >= 0]
+            text.ids = row.tolist()[1:]
+            text.text = tokenizer.decode(text.ids)
+            text.finished, text.extra = "filled", {"order": order[i]}
+        return texts
+
+    def _with_prefix(self, prompts: Sequence[str], seeds: Sequence[int]) -> Iterator[Step]:
+        """The plain loop, with what a file holds of the prompt; where there is no file yet, it is written."""
+        from minitf.generation.prefix import common, load_prefix, save_prefix
+
+        path = user_path(self.prompt_cache)
+        caches = self.trained.new_caches(self.make_cache)
+        read = self.kind.read(self.model, prompts)
+        ids, n_read = read["ids"], 0
+        there = path.exists()
+        if there:
+            known = load_prefix(path, self.trained, caches)
+            n_read = min(common(ids, known), ids.size(1) - 1)
+            for cache in caches:
+                cache.crop(n_read)
+            tell(f"prompt cache {self.prompt_cache}: {n_read} of {ids.size(1)} tokens of the prompt were read from it")
+        steps = self.steps(prompts, seeds, caches, self.sampler, n_read=n_read)
+
+        def go_on() -> Iterator[Step]:
+            for i, step in enumerate(steps):
+                if i == 0 and not there:
+                    save_prefix(path, self.trained, ids, caches)
+                    tell(f"prompt cache {self.prompt_cache}: saved, {ids.size(1)} tokens")
+                yield step
+
+        return go_on()
+
+    def _speculate(self, prompts: Sequence[str], seed: int) -> Iterator[Step]:
+        """Speculative decoding; how well was drafted is said at the end."""
+        from minitf.generation.speculative import speculate
+
+        steps = speculate(
+            self.model,
+            self.draft,
+            self.kind.read(self.model, prompts)["ids"],
+            sampler=self.sampler,
+            max_new_tokens=self.cfg.max_new_tokens,
+            stop=self.stop,
+            n_draft=self.cfg.n_draft,
+            caches=self.new_caches(),
+            draft_caches=self.new_caches(self.draft),
+            seed=seed,
+        )
+
+        def go_on() -> Iterator[Step]:
+            try:
+                yield from steps
+            finally:
+                tell(
+                    f"draft: {steps.n_accepted} of {steps.n_drafted} drafted tokens accepted ({steps.acceptance:.0%}), "
+                    f"the model was run {steps.n_passes} times"
+                )
+
+        return go_on()
+
+
+def needs_prompt(kind: TextKind | SourceKind | FillKind) -> str | None:
+    """Why a kind of model cannot begin with nothing; None if it can."""
+    if isinstance(kind, TextKind):
+        return None
+    if isinstance(kind, FillKind):
+        return f"this run's model fills masked places: give a text with {MASK} where a token is missing, prompt=..."
+    return "this run's model reads a source: give its ids, such as prompt='1 0 2'"
+
+
+def _rules(cfg: DictConfig, stop: Sequence[int]) -> list[Callable]:
+    """The rules that were asked for; those that change nothing are left out."""
+    from minitf.generation.rules import MinLength, NoRepeatNgram, RepetitionPenalty
+
+    rules: list[Callable] = []
+    if cfg.repetition_penalty != 1:
+        rules.append(RepetitionPenalty(cfg.repetition_penalty))
+    if cfg.no_repeat_ngram is not None:
+        rules.append(NoRepeatNgram(cfg.no_repeat_ngram))
+    if cfg.min_new_tokens != 0:
+        rules.append(MinLength(cfg.min_new_tokens, stop))
+    return rules
+
+
+def _load_draft(draft: str, run: str, cfg: DictConfig, tokenizer: Any) -> nn.Module:
+    """The model that drafts, after checking that its ids mean the same."""
+    from minitf.runs import load_run
+
+    model, own, run_cfg = load_run(user_path(draft), "best", list(cfg.allow))
+    kind = kind_of(model, own, run_cfg, draft)
+    if not isinstance(kind, TextKind) or own.content() != tokenizer.content():
+        raise ConfigError(
+            f"draft={draft} and run={run} have different tokenizers: train the draft with the same data and "
+            "data.tokenizer as the run"
+        )
+    return model
