@@ -128,6 +128,7 @@ class FillKind:
         "stop": "it ends when every place is filled",
         "stop_string": "it ends when every place is filled",
         "prefill_chunk": "the text is read at once",
+        "compile": "no single token is read through a cache",
         "repetition_penalty": "rules are for texts that are gone on with",
         "no_repeat_ngram": "rules are for texts that are gone on with",
         "min_new_tokens": "each [MASK] is one token",

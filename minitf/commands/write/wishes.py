@@ -20,6 +20,7 @@ OFF = {
     "prefill_chunk": None,
     "steps": None,
     "compare": False,
+    "compile": False,
     "interactive": False,
 }
 RULES = ("repetition_penalty", "no_repeat_ngram", "min_new_tokens")
@@ -78,7 +79,7 @@ def check_wishes(cfg: DictConfig, raw: Mapping[str, Any], asked: set[str]) -> No
     for wish, other in NEEDS.items():
         if wish in asked and other not in asked:
             raise ConfigError(f"{wish} is a part of {EXAMPLES[other]}: give that, too, or leave it out")
-    if not cfg.cache and (found := sorted({"compare", "prompt_cache", "prefill_chunk"} & asked)):
+    if not cfg.cache and (found := sorted({"compare", "compile", "prompt_cache", "prefill_chunk"} & asked)):
         raise ConfigError(f"cache=none and {found[0]} do not go together: choose a cache, such as cache=dynamic")
     _check_numbers(cfg)
 

@@ -56,10 +56,10 @@ class Writer:
         # a prompt cache belongs to the weights as they were trained
         self.prompt_cache = prompt_cache
         self.trained = loaded if prompt_cache is not None else None
-        self.model = prepare_decode(loaded)
+        self.model = prepare_decode(loaded, compile=cfg.compile)
         self.draft: nn.Module | None = None
         if draft is not None and isinstance(self.kind, TextKind):
-            self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer))
+            self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer), compile=cfg.compile)
 
     def new_caches(self, model: nn.Module | None = None) -> list | None:
         """Fresh caches of a model, of this one if none is given; None: the text is read again for every token."""
