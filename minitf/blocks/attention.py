@@ -143,14 +143,13 @@ class MultiHeadAttention(Tappable):
         if cache is not None:
             (k, v), q_pos, k_pos, plain = cache.update(k, v, pos=pos, plain=plain)
             mask = self._narrowed(cache, plain)
-            if self.reads_previous and not cache.in_order:
-                (k, v), k_pos = in_order((k, v), k_pos)
         if rotates:
             q = self.rotate_queries(q, q_pos, position)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
-        heads = self._attend(q, (k, v), mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
+        entries = self._mixed((k, v), k_pos, in_order=plain and (cache is None or cache.in_order))
+        heads = self._attend(q, entries, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
         return self.projection.out(heads, x)
 
     def _narrowed(self, cache: KVCache, plain: bool) -> Mask:
@@ -160,6 +159,17 @@ class MultiHeadAttention(Tappable):
         window, n_sink = cache.keeps
         # of the tokens that are kept, the oldest is only there for the key after it
         return self.mask & SlidingWindow(window - self.reads_previous, n_sink)
+
+    def _mixed(self, entries: tuple[Tensor, ...], k_pos: Tensor, in_order: bool) -> tuple[Tensor, ...]:
+        """Entries whose keys know the token before them, if the projection has it so; that one may stand anywhere."""
+        if not self.reads_previous:
+            return entries
+        k, v = entries
+        if in_order:
+            return self.projection.mix_keys(k, k_pos), v
+        pos, order = k_pos.sort(dim=-1, stable=True)
+        index = order.expand(k.size(0), -1)[:, None, :, None].expand_as(k)
+        return torch.empty_like(k).scatter(-2, index, self.projection.mix_keys(k.gather(-2, index), pos)), v
 
     def _read_memory(
         self, q: Tensor, x: Tensor, memory: Tensor, memory_pos: Tensor | None, cache: KVCache | None
@@ -183,6 +193,7 @@ class MultiHeadAttention(Tappable):
                 entries, _, memory_pos, plain = cache.update(*entries, pos=memory_pos, plain=plain)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
+        entries = self._mixed(entries, memory_pos, in_order=plain)
         heads = self._attend(q, entries, mask=Full(), q_pos=q_pos, k_pos=memory_pos, plain=plain, bias=None)
         return self.projection.out(heads, x)
 
@@ -199,7 +210,6 @@ class MultiHeadAttention(Tappable):
     ) -> Tensor:
         """What each head reads, (B,H,T,d_v)."""
         k, v = self.expand(entries)
-        k = self.projection.mix_keys(k, k_pos)
         tap = self.tap
         if tap is not None:
             q, k, v = tap("q", q), tap("k", k), tap("v", v)
@@ -217,13 +227,6 @@ class MultiHeadAttention(Tappable):
         if tap is not None:
             heads = tap("heads", heads)
         return heads
-
-
-def in_order(entries: tuple[Tensor, ...], pos: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Entries (B,*,S,d) and their positions (B or 1, S), sorted by position; places without a token come first."""
-    pos, order = pos.sort(dim=-1, stable=True)
-    rows = [order.expand(e.size(0), -1)[:, None, :, None].expand(-1, e.size(1), -1, e.size(-1)) for e in entries]
-    return tuple(e.gather(-2, index) for e, index in zip(entries, rows, strict=True)), pos
 
 
 def head_width(d_model: int, n_heads: int, n_kv_heads: int, d_head: int | None) -> int:

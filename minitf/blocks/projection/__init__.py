@@ -65,7 +65,7 @@ class Projection(nn.Module):
         """Keys that are attended, from all that are held (after rotation); by default the same.
 
         Args:
-            k: (B,G,S,d).
+            k: (B,G,S,d), in the order of their positions.
             k_pos: (B or 1, S) their positions.
         """
         return k
