@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 
 from minitf.errors import ConfigError
@@ -130,6 +131,21 @@ def check_read(pos: Tensor | None) -> None:
     """Raise ConfigError if nothing is stored."""
     if pos is None:
         raise ConfigError("this cache is empty: run the model once with it before reading from it")
+
+
+def on_their_own(entries: Entries) -> Entries:
+    """The same entries; copies of those that are part of a larger tensor, or the same twice, so that a cache keeps no
+    more memory than it holds, and two entries never share any."""
+    kept, found = set(), []
+    for entry in entries:
+        if torch.compiler.is_compiling():  # a graph cannot look at storages
+            found.append(entry.clone())
+            continue
+        storage = entry.untyped_storage()
+        shared = storage.data_ptr() in kept or storage.nbytes() > entry.numel() * entry.element_size()
+        kept.add(storage.data_ptr())
+        found.append(entry.clone() if shared else entry)
+    return tuple(found)
 
 
 def storage_bytes(tensors: Iterable[Tensor]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, storage_bytes
+from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, on_their_own, storage_bytes
 
 
 class Dynamic(KVCache):
@@ -33,7 +33,7 @@ class Dynamic(KVCache):
 
     def update(self, *entries: Tensor, pos: Tensor, plain: bool) -> tuple[Entries, Tensor, Tensor, bool]:
         if self._pos is None:
-            self._entries, self._pos = entries, pos
+            self._entries, self._pos = on_their_own(entries), pos
         else:
             check_fit(self._entries, entries)
             self._entries = tuple(torch.cat([old, new], -2) for old, new in zip(self._entries, entries, strict=True))

@@ -24,7 +24,8 @@ def test_cross_attention_reads_all_of_a_padded_source_and_keeps_it(attention, fa
     }
     out = block(x, **how, memory=memory, memory_pos=memory_pos)
     p, source = block.projection, memory[1:2, :3]
-    expected = p.out(F.scaled_dot_product_attention(p.q(x[1:2]), p.k(source), p.v(source), enable_gqa=True), x[1:2])
+    q, (k, v) = block.queries(x[1:2]), block.expand(block.entries(source))
+    expected = p.out(F.scaled_dot_product_attention(q, k, v, enable_gqa=True), x[1:2])
     torch.testing.assert_close(out[1:2], expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(block(x[1:2], **how, memory=source), expected, atol=1e-5, rtol=0)
     assert not out[2].any()  # no source at all; w_o has no bias here

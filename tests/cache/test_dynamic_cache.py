@@ -99,3 +99,13 @@ def test_entries_of_another_batch_or_model_are_refused(k, v, message):
     with pytest.raises(ConfigError, match="entries"):
         cache.update(*(e.double() for e in entries(1)), pos=torch.tensor([[3]]), plain=True)
     assert cache.n_seen == 3
+
+
+def test_what_is_kept_is_no_more_than_what_is_held():
+    joined = torch.randn(2, 3, 5, 12)
+    k, v = joined[..., :4], joined[..., 4:8]
+    for entries, n in (((k, v), 8), ((k.contiguous(),) * 2, 8), ((k.contiguous(), v.contiguous()), 8)):
+        cache = Dynamic()
+        cache.update(*entries, pos=torch.arange(5)[None], plain=True)
+        assert cache.n_bytes == 2 * 3 * 5 * n * 4
+        assert all(torch.equal(held, entry) for held, entry in zip(cache.read()[0], entries, strict=True))

@@ -126,6 +126,7 @@ def test_beams_come_with_their_score(toy, out):
     assert shown == f"=== 1 of 1, score {rows[0]['score']:.4f}, length ===\nthe{rows[0]['text']}\n"
 
 
+@pytest.mark.slow
 def test_a_draft_changes_the_speed_alone(toy, runs, out):
     greedy = [*SHORT, "sampler.temperature=0"]
     assert out(toy, *greedy, "n_draft=2", prompt="the", draft=str(runs["draft"])) == out(toy, *greedy, prompt="the")
