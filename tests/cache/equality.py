@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import random
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -12,8 +11,8 @@ import parts
 import torch
 from cover import Cell, Choice, Space
 from naive_caches import Renumbered
-from omegaconf import OmegaConf
 from refused import refused
+from small_models import GROUPS, INSIDE, PRESETS, SIZES, build_model
 from torch import Tensor
 
 from minitf.blocks.mask.sliding_window import SlidingWindow
@@ -21,15 +20,10 @@ from minitf.cache import KVCache
 from minitf.models.head import read_out
 from minitf.positions import from_real, packed, segment
 
-TOKENS, PROMPT, D_MODEL, VOCAB = 14, 9, 16, 65
+TOKENS, PROMPT, VOCAB = 14, 9, 65
 SOURCES = (6, 3, 1, 0)  # tokens of each row's source in a batch that is padded
 ROWS = 4
 
-INSIDE = ("score", "normalize", "projection", "qk_norm")  # of attention
-GROUPS = {axis: f"model/attention/{axis}" for axis in INSIDE}
-GROUPS |= {axis: f"model/{axis}" for axis in ("attention", "position", "mask", "layer", "ffn")}
-SIZES = {"d_model/H": {}, "d_head=6": {"d_head": 6}, "d_value=6": {"d_value": 6}}
-PRESETS = {"decoder": "gpt_tiny", "encoder_decoder": "encdec_tiny"}
 # how many columns come at once, the last number again and again; "prompt" and then one by one, as generation does
 PIECES = {"whole": (99,), "1": (1,), "2": (2,), "3": (3,), "7": (7,), "crossing": (3, 1, 6, 1, 2), "prompt": (-5, 1)}
 BATCHES = ("equal", "given", "left", "left+6", "right", "right+6", "packed")
@@ -63,7 +57,8 @@ OF_MODEL, OF_READING = ("attention", "position", "mask", "cache"), ("pieces", "b
 PRODUCT = {axis: AXES[axis] for axis in OF_MODEL}
 READINGS = {"pieces": list(PIECES), "batch": ["equal", "left", "left+6", "right", "packed"]}
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
-# the largest difference that 8 bits may make, as a share of the largest logit; the weights here are large
+# the largest difference that 8 bits may make, as a share of the largest logit: 0.005 in the middle of
+# these cells, below 0.04 in 99 of 100, most where unscaled products choose sharply among few values
 INT8 = 0.25
 
 
@@ -78,38 +73,6 @@ def full(**fixed: object) -> Iterator[tuple[Cell, list[Cell]]]:
         if drawn is not None:
             cells = [{**drawn, **reading} for reading in parts.product(**READINGS)]
             yield drawn, [cell for cell in cells if SPACE.allows(cell)]
-
-
-def build_model(cell: Cell) -> torch.nn.Module:
-    """A model of two layers with large random weights, so that no part hides in the noise."""
-    chosen = {axis: parts.factory(GROUPS[axis], cell[axis]) for axis in (*INSIDE, "position", "mask", "layer", "ffn")}
-    attention = parts.factory("model/attention", cell["attention"])
-    inside = {**{axis: chosen.pop(axis) for axis in INSIDE}, **SIZES[cell["sizes"]]}
-    definition = cell["fast"] == "definition"
-    inside["fast"] = None if definition else parts.factory("model/attention/fast", cell["fast"])
-    attention = functools.partial(attention, **{k: v for k, v in inside.items() if k in attention.keywords})
-    own = {
-        "same": {},
-        "differ": {"mask": parts.factory("model/mask", "sliding_window+window=2")},
-        "without": {"attention": parts.factory("model/attention", "none")},
-    }[cell["layers"]]
-    recipes, pattern = ({"first": own}, ["first", None]) if own else ({}, [])
-    prefix = "" if cell["model"] == "decoder" else "decoder_"
-    preset = _preset(PRESETS[cell["model"]])
-    module, _, name = preset["_target_"].rpartition(".")
-    made = {key: value for key, value in preset.items() if key != "_target_"} | chosen
-    made |= {"attention": attention, f"{prefix}recipes": recipes, f"{prefix}pattern": pattern}
-    made |= {"init": lambda model: None, "norm": parts.factory("model/norm", "rms"), "tie_embeddings": False}
-    if "head" in made:
-        made["head"] = parts.factory("model/head", "lm")
-    model = getattr(importlib.import_module(module), name)(**made)
-    parts.randomise(model, 4 / D_MODEL)
-    return model.to(cell["dtype"]).eval()
-
-
-@functools.cache
-def _preset(name: str) -> dict:
-    return OmegaConf.to_container(parts.node(name))
 
 
 @functools.cache
