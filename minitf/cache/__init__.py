@@ -26,6 +26,7 @@ class KVCache:
         keeps: (window, n_sink) if the cache forgets: each query reads the last `window` tokens, itself included, and
             the first `n_sink` of its document. None: everything is kept.
         exact: True if a model whose mask reads further than `keeps` must be refused; False: it is to read less.
+        takes_back: how many of the last tokens `crop` can always take back; None for any number.
         n_seen: tokens consumed so far, padding included.
         n_held: tokens that later queries can still read.
         n_bytes: memory of the stored entries, in bytes: of the tensors that exist, used or not; the positions, 8 bytes
@@ -37,6 +38,7 @@ class KVCache:
     in_order: bool = True
     keeps: tuple[int, int] | None = None
     exact: bool = True
+    takes_back: int | None = None
     n_seen: int
     n_held: int
     n_bytes: int

@@ -22,7 +22,8 @@ class Int8(KVCache):
     back like that as well, so it does not matter in how many pieces a text is read. It holds no gradients.
 
     A number is off by half a scale at most, that is by 1/254 of the largest in its vector (and by the rounding of
-    float32). For softmax of q.k times a factor this bounds each number of a head's output: it is off by at most
+    the dtype that comes back: in bfloat16 that can be as much again). For softmax of q.k times a factor this bounds
+    each number of a head's output: it is off by at most
 
         max(scale of v) / 2 + tanh(e / 2) * (max(v) - min(v)),   e = factor * sum(|q|) * max(scale of k) / 2
 
@@ -62,6 +63,10 @@ class Int8(KVCache):
     @property
     def exact(self) -> bool:
         return self.inner.exact
+
+    @property
+    def takes_back(self) -> int | None:
+        return self.inner.takes_back
 
     @property
     def n_seen(self) -> int:

@@ -18,6 +18,8 @@ class State(KVCache):
     state, however many were seen, and `crop` can only leave all or nothing.
     """
 
+    takes_back = 0
+
     def __init__(self) -> None:
         self.reset()
 

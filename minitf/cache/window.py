@@ -48,6 +48,7 @@ class Window(KVCache):
         self.window, self.n_sink, self.spare = window, n_sink, spare
         self.keeps = (window, n_sink)
         self.raw_keys, self.exact = renumber, exact
+        self.takes_back = spare + 1  # the place of a new token is that of one which nobody may read any more
         self._n_ring = window + spare
         self._n_slots = n_sink + self._n_ring
         self._buffers: Entries = ()

@@ -112,6 +112,7 @@ def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
         for (piece,) in pieces:
             show(piece)
         show("\n")
+    writer.tell_notes()
     if comparison is not None and not comparison.report(texts):
         tell("error: the text with a cache is not the text without one")
         sys.exit(1)

@@ -166,11 +166,11 @@ class _Reader:
             if cache.n_seen:
                 raise ConfigError(f"these caches hold {cache.n_seen} tokens already: make new ones or call reset()")
             # it could take back fewer, and would say so only once it is full
-            spare = getattr(cache, "spare", None)
-            if spare is not None and spare < n_draft:
+            if cache.takes_back is not None and cache.takes_back < n_draft:
                 raise ConfigError(
-                    f"speculative decoding takes back up to n_draft ({n_draft}) tokens, a {type(cache).__name__} cache "
-                    f"with spare={spare} at most that many: set cache.spare={n_draft}, or draft fewer"
+                    f"speculative decoding takes back up to n_draft ({n_draft}) tokens, this {type(cache).__name__} "
+                    f"cache {cache.takes_back} at most: draft fewer, give a window spare={n_draft - 1} (cache.spare), "
+                    "or take cache=dynamic"
                 )
 
     def reserve(self, n: int) -> None:

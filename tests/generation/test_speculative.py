@@ -7,7 +7,9 @@ import torch
 from torch import nn
 
 from minitf.cache.dynamic import Dynamic
+from minitf.cache.int8 import Int8
 from minitf.cache.static import Static
+from minitf.cache.window import Window
 from minitf.errors import ConfigError
 from minitf.generation import speculative
 from minitf.generation.generate import generate
@@ -220,13 +222,11 @@ def test_what_was_read_is_not_read_again_and_never_more_than_asked_for():
 
 
 class Short(Dynamic):
-    """Takes in three tokens at a time, and cannot forget more than `spare`."""
+    """Takes in three tokens at a time, and cannot forget more than `room`; it says so, or not."""
 
-    def __init__(self, spare=None):
+    def __init__(self, room, says=True):
         super().__init__()
-        self.reserved = None
-        if spare is not None:
-            self.spare = spare
+        self.reserved, self.room, self.takes_back = None, room, room if says else None
 
     @property
     def chunk_limit(self):
@@ -241,7 +241,7 @@ class Short(Dynamic):
         return super().update(*entries, pos=pos, plain=plain)
 
     def crop(self, n):
-        if getattr(self, "spare", 0) < self.n_seen - n:
+        if self.room < self.n_seen - n:
             raise ConfigError("this cache cannot go back so far")
         super().crop(n)
 
@@ -251,15 +251,20 @@ def test_caches_that_take_in_few_tokens_and_go_back_few():
     how = {"sampler": Greedy(), "max_new_tokens": 20, "n_draft": 5}
     expected = [int(s.ids) for s in speculate(model, draft, ids, **how, **NO_CACHES)]
 
-    def run(spare):
-        caches, draft_caches = (m.new_caches(lambda: Short(spare)) for m in (model, draft))
+    def run(*room):
+        return run_with(lambda: Short(*room))
+
+    def run_with(make):
+        caches, draft_caches = (m.new_caches(make) for m in (model, draft))
         return [int(s.ids) for s in speculate(model, draft, ids, **how, caches=caches, draft_caches=draft_caches)]
 
     assert run(5) == expected
-    with pytest.raises(ConfigError, match=r"takes back up to n_draft \(5\) .* cache.spare=5"):
+    with pytest.raises(ConfigError, match=r"takes back up to n_draft \(5\) tokens, this Short cache 4 at most"):
         run(4)
+    with pytest.raises(ConfigError, match=r"this Int8 cache 4 at most: .* spare=4"):
+        run_with(lambda: Int8(lambda: Window(8, 2, exact=False, spare=3)))
     with pytest.raises(ConfigError, match=r"must take back refused tokens.*cannot go back so far"):
-        run(None)
+        run(0, False)
 
 
 @pytest.mark.parametrize(

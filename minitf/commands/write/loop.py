@@ -63,3 +63,4 @@ def _answer(writer: Writer, line: bytes, seed: int, signals: StopSignals) -> Non
         show_all(texts, writer.kind.lead, as_json)
     else:
         show("\n")
+    writer.tell_notes()

@@ -57,6 +57,7 @@ class Writer:
         self.prompt_cache = prompt_cache
         self.trained = loaded if prompt_cache is not None else None
         self.model = prepare_decode(loaded, compile=cfg.compile)
+        self.notes: list[str] = []  # what is to be told once the text stands
         self.draft: nn.Module | None = None
         if draft is not None and isinstance(self.kind, TextKind):
             self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer), compile=cfg.compile)
@@ -64,6 +65,12 @@ class Writer:
     def new_caches(self, model: nn.Module | None = None) -> list | None:
         """Fresh caches of a model, of this one if none is given; None: the text is read again for every token."""
         return None if self.make_cache is None else (model or self.model).new_caches(self.make_cache)
+
+    def tell_notes(self) -> None:
+        """Say on standard error what there is to say about the text, behind it."""
+        for note in self.notes:
+            tell(note)
+        self.notes = []
 
     def begin(self, prompts: Sequence[str], seed: int) -> tuple[Iterator[Step], list[Written], list]:
         """Steps, texts and streams for `follow`; the prompts are checked at once.
@@ -176,14 +183,15 @@ class Writer:
             n_read = min(common(ids, known), ids.size(1) - 1)
             for cache in caches:
                 cache.crop(n_read)
-            tell(f"prompt cache {self.prompt_cache}: {n_read} of {ids.size(1)} tokens of the prompt were read from it")
+            found = f"{n_read} of {ids.size(1)} tokens of the prompt were read from it"
+            self.notes.append(f"prompt cache {self.prompt_cache}: {found}")
         steps = self.steps(prompts, seeds, caches, self.sampler, n_read=n_read)
 
         def go_on() -> Iterator[Step]:
             for i, step in enumerate(steps):
                 if i == 0 and not there:
                     save_prefix(path, self.trained, ids, caches)
-                    tell(f"prompt cache {self.prompt_cache}: saved, {ids.size(1)} tokens")
+                    self.notes.append(f"prompt cache {self.prompt_cache}: saved, {ids.size(1)} tokens")
                 yield step
 
         return go_on()
@@ -209,7 +217,7 @@ class Writer:
             try:
                 yield from steps
             finally:
-                tell(
+                self.notes.append(
                     f"draft: {steps.n_accepted} of {steps.n_drafted} drafted tokens accepted ({steps.acceptance:.0%}), "
                     f"the model was run {steps.n_passes} times"
                 )
