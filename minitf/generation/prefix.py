@@ -19,6 +19,7 @@ from minitf.errors import ConfigError, DataError
 from minitf.files import atomic_file
 
 FORMAT = "minitf prefix 1"
+DIGEST = hashlib.sha256().digest_size  # bytes at the end of the file: damaged entries would be read as they are
 KEYS = {"format", "ids", "kinds", "caches", "model"}
 
 
@@ -58,6 +59,7 @@ def save_prefix(path: str | Path, model: nn.Module, ids: Tensor, caches: Sequenc
     torch.save(content, archive)
     with atomic_file(path) as file:
         file.write(archive.getbuffer())
+        file.write(hashlib.sha256(archive.getbuffer()).digest())
 
 
 def load_prefix(path: str | Path, model: nn.Module, caches: Sequence[KVCache]) -> Tensor:
@@ -196,9 +198,16 @@ def _check_caches(model: nn.Module, caches: Sequence[KVCache]) -> None:
 def _read(path: str | Path, device: torch.device) -> dict[str, Any]:
     """The content of a prefix file, as `save_prefix` made it."""
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
+        raw = Path(path).read_bytes()
     except FileNotFoundError:
         raise DataError(f"there is no prefix file {str(path)!r}: save one with save_prefix") from None
+    except OSError as error:
+        raise _broken(path, error) from error
+    archive, digest = raw[:-DIGEST], raw[-DIGEST:]
+    if hashlib.sha256(archive).digest() != digest:
+        raise _broken(path, ValueError("its checksum does not fit"))
+    try:
+        content = torch.load(io.BytesIO(archive), map_location=device, weights_only=True)
     except Exception as error:  # on foreign bytes the unpickler raises whatever it trips over
         raise _broken(path, error) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT or set(content) != KEYS:

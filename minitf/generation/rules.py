@@ -65,14 +65,14 @@ class RepetitionPenalty:
         penalty: positive logits are divided by it, negative ones multiplied; 1 changes nothing.
 
     Raises:
-        ConfigError: a penalty that is not a positive number.
+        ConfigError: a penalty outside 0.01 to 100: beyond, logits lose their digits or overflow.
 
     Source: Keskar et al. 2019, section 4.1; negative logits as in every later implementation.
     """
 
     def __init__(self, penalty: float) -> None:
-        if not 0 < penalty < float("inf"):
-            raise ConfigError(f"repetition_penalty must be a positive number (1 for none), got {penalty}")
+        if not 0.01 <= penalty <= 100:
+            raise ConfigError(f"repetition_penalty must lie between 0.01 and 100 (1 for none), got {penalty}")
         self.penalty = penalty
 
     def __call__(self, logits: Tensor, history: History) -> Tensor:

@@ -47,7 +47,7 @@ class Sample:
                 f"sampler.top_k must be a whole number of at least 1, or null for no limit, got {top_k!r}"
             )
         for name, p in (("top_p", top_p), ("min_p", min_p)):
-            if p is not None and not (isinstance(p, int | float) and 0 < p <= 1):
+            if p is not None and (isinstance(p, bool) or not (isinstance(p, int | float) and 0 < p <= 1)):
                 raise ConfigError(f"sampler.{name} must lie above 0 and up to 1, or be null for no limit, got {p!r}")
         self.temperature = temperature
         self.top_k = top_k

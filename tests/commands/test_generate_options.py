@@ -244,7 +244,7 @@ def test_a_source_of_ids_gives_ids(runs, out, tmp_path, name):
     assert objects(out(runs[name], *typed, "beams=2", prompt="3 1 2"))[0]["rank"] == 1
 
 
-@pytest.mark.parametrize("wrong", ["", "3 x", "3 99", "-1", "²"])
+@pytest.mark.parametrize("wrong", ["", "3 x", "3 99", "-1", "²", "1" * 5000], ids=lambda text: text[:9])
 def test_what_is_no_source_is_refused(wrong):
     model = nn.Module()
     model.source_embedding = model.embedding = nn.Embedding(17, 2)
@@ -313,6 +313,7 @@ def test_what_does_not_go_together_is_refused_before_the_model_is_loaded(tmp_pat
         ("fill", "max_new_tokens=3", {}, "max_new_tokens is not for"),
         ("fill", "repetition_penalty=2.0", {}, "repetition_penalty is not for"),
         ("fill", "compare=true", {}, "compare is not for"),
+        ("fill", "compile=true", {}, "compile is not for"),
         ("fill", "", {"stop_string": ["x"]}, "stop_string is not for"),
         ("fill", "", {"prompt_cache": "x"}, "prompt_cache is not for"),
         ("fill", "", {}, r"give a text with \[MASK\]"),

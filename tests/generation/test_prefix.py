@@ -1,4 +1,6 @@
 import copy
+import hashlib
+import io
 import pickle
 
 import parts
@@ -197,15 +199,23 @@ class Payload:
         return _ran, ("loaded",)
 
 
+def whole(archive):
+    """With the checksum that tells a whole file."""
+    return archive + hashlib.sha256(archive).digest()
+
+
 def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
     model, ids = gpt(), torch.randint(65, (1, 5))
     good = saved(tmp_path / "good", model, ids).read_bytes()
     content = torch.load(tmp_path / "good", weights_only=True)
+    flipped = bytearray(good)
+    flipped[len(good) // 2] ^= 0x40  # torch reads changed numbers as they are
     files = {
         "cut": good[: len(good) // 2],
+        "flipped": bytes(flipped),
         "empty": b"",
         "text": b"A prompt, not a prefix.",
-        "pickle": pickle.dumps(Payload(), protocol=2),
+        "pickle": whole(pickle.dumps(Payload(), protocol=2)),
     }
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
@@ -223,7 +233,9 @@ def test_a_broken_file_is_refused_and_nothing_in_it_is_run(tmp_path):
         "layers": {**content, "caches": content["caches"][:1]},
     }
     for name, value in stored.items():
-        torch.save(value, tmp_path / name)
+        archive = io.BytesIO()
+        torch.save(value, archive)
+        (tmp_path / name).write_bytes(whole(archive.getvalue()))
     (tmp_path / "folder").mkdir()
     for name in (*files, *stored, "folder"):
         caches = model.new_caches(Dynamic)

@@ -97,7 +97,7 @@ def test_a_text_keeps_to_its_rules_and_log_probabilities_stay_the_models():
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [(lambda p=p: RepetitionPenalty(p), "repetition_penalty") for p in (0, -1.0, float("nan"), float("inf"))]
+    [(lambda p=p: RepetitionPenalty(p), "repetition_penalty") for p in (0, -1.0, 1e-38, float("nan"), float("inf"))]
     + [(lambda n=n: NoRepeatNgram(n), "no_repeat_ngram") for n in (0, -1, 2.0, True)]
     + [(lambda n=n: MinLength(n, [1]), "min_new_tokens") for n in (-1, 2.0, True)],
 )

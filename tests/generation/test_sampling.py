@@ -123,7 +123,7 @@ def test_a_row_draws_from_its_own_generator():
     [((t, None, None), "temperature") for t in (-0.5, float("nan"), float("inf"))]
     + [((1.0, k, None), "top_k") for k in (0, -1, 2.5, True, "many")]
     + [((1.0, None, p), "top_p") for p in (0, -0.1, 1.1, float("nan"), "most")]
-    + [((1.0, None, None, p), "min_p") for p in (0, -0.1, 1.1, float("nan"), "most")],
+    + [((1.0, None, None, p), "min_p") for p in (0, -0.1, 1.1, float("nan"), "most", True)],
 )
 def test_values_outside_their_range_are_refused(arguments, name):
     with pytest.raises(ConfigError, match=name):

@@ -93,8 +93,8 @@ class SourceKind:
         return {"ids": torch.full((len(prompts), 1), self.end_id), "memory": memory, "memory_pos": src_pos}
 
     def _ids(self, prompt: str) -> list[int]:
-        words = prompt.split()
-        if words and all(word.isascii() and word.isdigit() and int(word) < self.n_symbols for word in words):
+        words, known = prompt.split(), {str(i) for i in range(self.n_symbols)}
+        if words and known.issuperset(words):
             return [int(word) for word in words]
         raise DataError(
             f"{prompt!r:.80} is no source for this run, which reads ids from 0 to {self.n_symbols - 1}: give some with "

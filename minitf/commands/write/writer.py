@@ -56,7 +56,8 @@ class Writer:
         # a prompt cache belongs to the weights as they were trained
         self.prompt_cache = prompt_cache
         self.trained = loaded if prompt_cache is not None else None
-        self.model = prepare_decode(loaded, compile=cfg.compile)
+        # filling masks reads no single token; that compile=true is not for it is told by `check_kind`
+        self.model = prepare_decode(loaded, compile=cfg.compile and not isinstance(self.kind, FillKind))
         self.notes: list[str] = []  # what is to be told once the text stands
         self.draft: nn.Module | None = None
         if draft is not None and isinstance(self.kind, TextKind):
