@@ -5,12 +5,11 @@ from __future__ import annotations
 from torch import nn
 
 from minitf.blocks.position import Position
-from minitf.blocks.position.once import OncePerPass
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
 
 
-def check_cache(cache: KVCache, attention: nn.Module, position: Position | OncePerPass, layer: int) -> None:
+def check_cache(cache: KVCache, attention: nn.Module, position: Position, layer: int) -> None:
     """Raise ConfigError where cached decoding would not be what the model computes.
 
     Args:
@@ -44,6 +43,5 @@ def check_cache(cache: KVCache, attention: nn.Module, position: Position | OnceP
         )
 
 
-def _option(position: Position | OncePerPass) -> str:
-    scheme = position.scheme if isinstance(position, OncePerPass) else position
-    return type(scheme).__module__.rpartition(".")[2]
+def _option(position: Position) -> str:
+    return type(position).__module__.rpartition(".")[2]

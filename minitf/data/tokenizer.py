@@ -5,7 +5,6 @@ A tokenizer starts as a recipe (what the config says) and is ready after `train`
 no text can contain it.
 """
 
-import codecs
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -238,26 +237,6 @@ class BPETokenizer(BaseTokenizer):
 
     def _state(self) -> dict:
         return {"tokenizers": json.loads(self._core.to_str())}
-
-
-class StreamDecoder:
-    """Decodes ids one by one into whole characters; the pieces joined are `tokenizer.decode` of all ids.
-
-    Args:
-        tokenizer: a trained tokenizer.
-    """
-
-    def __init__(self, tokenizer: BaseTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def push(self, token_id: int) -> str:
-        """Text that `token_id` completes: maybe nothing, never half a character."""
-        return self._decoder.decode(self._tokenizer.token_bytes(token_id))
-
-    def flush(self) -> str:
-        """The rest at the end: U+FFFD if the last character is incomplete, else nothing."""
-        return self._decoder.decode(b"", final=True)
 
 
 def load_tokenizer(folder: str | Path) -> BaseTokenizer:

@@ -149,7 +149,7 @@ class ShortRMSNorm(nn.Module):
         super().__init__()
         width = norm.normalized_shape[0]
         self.weight = nn.Parameter(norm.weight * width**0.5, requires_grad=False)
-        self.register_buffer("least", torch.tensor((width * norm.eps) ** 0.5, dtype=norm.weight.dtype))
+        self.register_buffer("least", norm.weight.new_tensor((width * norm.eps) ** 0.5))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., D) -> (..., D)."""

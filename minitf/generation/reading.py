@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
+from minitf.generation.mode import evaluating
 from minitf.generation.rows import Rows, right_aligned
 from minitf.positions import NO_TOKEN
 from minitf.tap import Tap
@@ -65,20 +66,11 @@ class Reader:
         self._tap = _tap(model, weights)
         self._reserve(ids.size(1) if n_read else self.rows.n, max_new_tokens)
 
-    @torch.no_grad()
     def __call__(self) -> Tensor:
-        model = self._model
-        training = [module for module in model.modules() if module.training] if model.training else []
-        if training:
-            model.eval()
-        try:
-            with nullcontext() if self._tap is None else self._tap:
-                for ids, pos in self._pieces():
-                    logits = model.step(ids, pos, self._caches, **self._source())
-            return logits
-        finally:
-            for module in training:
-                module.training = True
+        with evaluating(self._model), nullcontext() if self._tap is None else self._tap:
+            for ids, pos in self._pieces():
+                logits = self._model.step(ids, pos, self._caches, **self._source())
+        return logits
 
     def last_weights(self) -> dict[str, Tensor]:
         """The activations that were asked for, of the last token alone: weights (B,H,1,S)."""

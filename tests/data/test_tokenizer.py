@@ -1,10 +1,9 @@
 import random
 
-import numpy as np
 import pytest
 
 from minitf.data.pieces import pieces
-from minitf.data.tokenizer import BPETokenizer, CharTokenizer, StreamDecoder, load_tokenizer
+from minitf.data.tokenizer import BPETokenizer, CharTokenizer, load_tokenizer
 from minitf.errors import ConfigError, DataError
 
 TEXTS = [
@@ -101,33 +100,6 @@ def test_a_lone_surrogate_is_refused(tokenizer):
 def test_an_unknown_id_is_named(tokenizer, wrong):
     with pytest.raises(DataError, match=f"token id {wrong} does not exist"):
         tokenizer.decode([0, wrong])
-
-
-def test_streaming_gives_whole_characters(tokenizer):
-    for text in TEXTS:
-        stream = StreamDecoder(tokenizer)
-        pieces = [stream.push(i) for i in tokenizer.encode(text)]
-        assert "".join(pieces) == text
-        assert stream.flush() == ""
-
-
-def test_streaming_bytes_of_an_emoji():
-    tokenizer = BPETokenizer(vocab_size=257).train(["x"])  # one id per byte
-    stream = StreamDecoder(tokenizer)
-    ids = tokenizer.encode("é😀")
-    assert [stream.push(i) for i in ids] == ["", "é", "", "", "", "😀"]
-    assert [stream.push(i) for i in ids[:4]] == ["", "é", "", ""]
-    assert stream.flush() == "\ufffd" == tokenizer.decode(ids[2:4])
-    assert stream.flush() == ""
-
-
-def test_streamed_pieces_join_to_decode_for_any_ids():
-    tokenizer = BPETokenizer(vocab_size=300).train(TEXTS)
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        ids = rng.integers(tokenizer.vocab_size, size=30).tolist()
-        stream = StreamDecoder(tokenizer)
-        assert "".join(map(stream.push, ids)) + stream.flush() == tokenizer.decode(ids)
 
 
 def test_saved_and_loaded_is_the_same(tokenizer, tmp_path):

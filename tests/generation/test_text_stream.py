@@ -93,3 +93,22 @@ def test_a_broken_character_can_complete_a_stop_string():
 def test_what_is_no_list_of_texts_is_refused(stops):
     with pytest.raises(ConfigError, match="stop strings must be a list of texts"):
         TextStream(Bytes([]), stops)
+
+
+def test_streaming_bytes_of_an_emoji():
+    tokenizer = BPETokenizer(vocab_size=257).train(["x"])  # one id per byte
+    stream = TextStream(tokenizer)
+    ids = tokenizer.encode("é😀")
+    assert [stream.push(i) for i in ids] == ["", "é", "", "", "", "😀"]
+    assert [stream.push(i) for i in ids[:4]] == ["", "é", "", ""]
+    assert stream.flush() == "\ufffd" == tokenizer.decode(ids[2:4])
+    assert stream.flush() == ""
+
+
+def test_streamed_pieces_join_to_decode_for_any_ids():
+    tokenizer = BPETokenizer(vocab_size=300).train([TEXT])
+    rng = random.Random(0)
+    for _ in range(200):
+        ids = rng.choices(range(tokenizer.vocab_size), k=30)
+        stream = TextStream(tokenizer)
+        assert "".join(map(stream.push, ids)) + stream.flush() == tokenizer.decode(ids)
