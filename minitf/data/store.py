@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 
 from minitf.data.tokenizer import FILE_NAME as TOKENIZER_FILE
 from minitf.data.tokenizer import BaseTokenizer, load_tokenizer
@@ -88,7 +89,9 @@ def save(entry: Path, prepared: Prepared) -> None:
         np.save(work / "val.npy", prepared.val)
         meta = {"format": FORMAT, "sha256": {name: _file_hash(work / name) for name in FILES}}
         (work / "meta.json").write_text(json.dumps(meta, indent=1), encoding="utf-8")
-        _move_into_place(work, entry)
+        # one at a time: between looking at a damaged entry and taking it away, another could put a good one there
+        with FileLock(entry.parent.with_name(".prepared.lock")):
+            _move_into_place(work, entry)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
