@@ -16,13 +16,15 @@ from minitf.blocks.norm.rms import RMSNorm
 from minitf.blocks.projection import split_heads
 from minitf.blocks.projection.free import Free
 from minitf.errors import ConfigError
+from minitf.generation.one_token import OneTokenAttention, is_short
 
 
 def prepare_decode(model: nn.Module, compile: bool = False) -> nn.Module:
     """A copy of a model that decodes faster: it computes the same, up to rounding.
 
-    Matrices that read the same vector become one. Each matrix is stored with its inputs as rows, so that a product with
-    one row runs through memory in order. The copy is for generation only: it cannot be trained, or saved as this model.
+    Matrices that read the same vector become one, and one token's queries and keys are rotated together. Each matrix is
+    stored with its inputs as rows, so that a product with one row runs through memory in order; a compiled one stays as
+    it is, and is read once. The copy is for generation only: it cannot be trained, or saved as this model.
 
     Args:
         model: any model; it stays as it is.
@@ -47,15 +49,22 @@ def prepare_decode(model: nn.Module, compile: bool = False) -> nn.Module:
         for name, part in list(module.named_children()):
             if isinstance(part, MultiHeadAttention) and name != "cross_attention" and can_join(part.projection):
                 part.projection = JoinedProjection(part.projection)
+                if is_short(part):
+                    setattr(module, name, OneTokenAttention(part))
             elif isinstance(part, GatedFeedForward):
                 setattr(module, name, JoinedFeedForward(part))
             elif isinstance(part, RMSNorm):
                 setattr(module, name, ShortRMSNorm(part))
             elif isinstance(part, nn.Dropout):
                 setattr(module, name, nn.Identity())
-    for module in found.modules():
-        if isinstance(module, nn.Linear):
-            module.weight = nn.Parameter(by_input(module.weight), requires_grad=False)
+    for module in list(found.modules()):
+        for name, part in list(module.named_children()):
+            if not isinstance(part, nn.Linear):
+                continue
+            if compile:
+                setattr(module, name, OneRowLinear(part))
+            else:
+                part.weight = nn.Parameter(by_input(part.weight), requires_grad=False)
     if compile:
         found.step = with_compiled_step(found.step)
     return found
@@ -63,7 +72,8 @@ def prepare_decode(model: nn.Module, compile: bool = False) -> nn.Module:
 
 def with_compiled_step(step: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A model's `step` that is compiled for single tokens read through caches, and runs as it is otherwise."""
-    compiled = torch.compile(step)
+    # a vector is written down before a matrix reads it: it would be computed anew for every row of the matrix
+    compiled = torch.compile(step, options={"realize_opcount_threshold": 1})
 
     def one_graph(ids: Tensor, pos: Tensor | None = None, caches: Any = None, **source: Tensor | None) -> Tensor:
         return (compiled if caches is not None and ids.size(1) == 1 else step)(ids, pos, caches, **source)
@@ -91,6 +101,27 @@ def joined(linears: list[nn.Linear]) -> nn.Linear:
     if first.bias is not None:
         made.bias = nn.Parameter(torch.cat([linear.bias for linear in linears]), requires_grad=False)
     return made
+
+
+class OneRowLinear(nn.Linear):
+    """A product that a compiler turns into one pass over the matrix when there is a single row: as fast as memory is,
+    which no library function for it was (`scripts/benchmark.py bench=decode bench.compile=true`).
+
+    Args:
+        linear: what to take the matrix and the bias from.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        nn.Module.__init__(self)
+        self.in_features, self.out_features = linear.in_features, linear.out_features
+        self.weight, self.bias = linear.weight, linear.bias
+
+    def forward(self, x: Tensor, pos: Tensor | None = None) -> Tensor:
+        """(..., n_in) -> (..., n_out); `pos` is for heads that are given it."""
+        if x.numel() != self.in_features or not torch.compiler.is_compiling():
+            return super().forward(x)
+        y = (self.weight * x.reshape(-1)).sum(-1)
+        return (y if self.bias is None else y + self.bias).reshape(*x.shape[:-1], -1)
 
 
 class JoinedProjection(nn.Module):
@@ -128,14 +159,13 @@ class JoinedFeedForward(nn.Module):
 
     def __init__(self, ffn: GatedFeedForward) -> None:
         super().__init__()
-        self.d_ff = ffn.w_in.out_features
         self.w_both = joined([ffn.w_gate, ffn.w_in])
         self.w_out, self.gate = ffn.w_out, ffn.gate
 
     def forward(self, x: Tensor) -> Tensor:
         """(B,T,D) -> (B,T,D)."""
-        both = self.w_both(x)
-        return self.w_out(self.gate(both.narrow(-1, 0, self.d_ff)) * both.narrow(-1, self.d_ff, self.d_ff))
+        gate, inner = self.w_both(x).chunk(2, -1)
+        return self.w_out(self.gate(gate) * inner)
 
 
 class ShortRMSNorm(nn.Module):

@@ -8,6 +8,7 @@ from torch import nn
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 from minitf.generation.generate import generate
+from minitf.generation.one_token import OneTokenAttention
 from minitf.generation.prepare import prepare_decode
 from minitf.generation.sampling import Greedy
 from minitf.tap import Tap
@@ -65,6 +66,30 @@ def test_the_copy_of_a_model_with_a_source_gives_the_same_logits():
     src, ids, src_pos = torch.randint(65, (2, 7)), torch.randint(65, (2, 5)), parts.padded([7, 4], "right")
     with torch.no_grad():
         torch.testing.assert_close(fast(src, src_pos, ids), model(src, src_pos, ids), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [name for name in parts.options("cache") if name != "none"])
+@pytest.mark.parametrize("changes", [["model/attention=gqa"], ["model/position=alibi"], ["model/mask=sliding_window"]])
+def test_single_tokens_read_any_cache_alike(kind, changes):
+    model = parts.model("llama_tiny", *changes, scale=4.0)
+    fast = prepare_decode(model)
+    assert all(isinstance(layer.attention, OneTokenAttention) for layer in fast.layers)
+    ids, make = torch.randint(65, (2, 12)), lambda: reading_less(kind)
+    for padded in (None, parts.padded([12, 7], "left")):
+        both = [(one, one.new_caches(make)) for one in (model, fast)]
+        for i in range(12):
+            where = None if padded is None else padded[:, i : i + 1]
+            with torch.no_grad():
+                logits = [one.step(ids[:, i : i + 1], where, caches) for one, caches in both]
+            torch.testing.assert_close(*logits, atol=2e-5, rtol=1e-5)
+
+
+def reading_less(kind):
+    """A small cache that need not keep all that a model reads."""
+    cache = parts.caches(kind)()
+    if cache.keeps is not None:
+        cache.exact = False
+    return cache
 
 
 def test_weights_are_stored_by_input_and_joined():
