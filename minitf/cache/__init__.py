@@ -21,7 +21,8 @@ class KVCache:
     """The interface of every cache kind.
 
     Attributes:
-        raw_keys: True if the cache wants keys before rotation, because it renumbers positions.
+        raw_keys: True if the cache wants keys before rotation, because it renumbers positions: for a token that comes
+            alone it moves all of them by as much as the token's own, except those of the sinks.
         in_order: True if entries are given back in the order in which they came.
         keeps: (window, n_sink) if the cache forgets: each query reads the last `window` tokens, itself included, and
             the first `n_sink` of its document. None: everything is kept.
