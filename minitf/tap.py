@@ -56,10 +56,10 @@ class Listener:
         return value
 
     def keys(self, pos: Tensor) -> None:
-        """Keep the positions (B or 1, S) of the keys for whoever reads scores or weights: a cache gives them in its order.
+        """Keep the positions of the keys for whoever reads scores or weights: a cache gives keys in its own order.
 
         Args:
-            pos: -1 where a key is no token.
+            pos: int64 (B or 1, S), -1 where a key is no token.
         """
         if self.outer is not None:
             self.outer.keys(pos)

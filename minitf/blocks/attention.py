@@ -92,7 +92,7 @@ class MultiHeadAttention(Tappable):
         return self.q_norm(self.projection.q(x))
 
     def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """What a cache keeps of `source`: keys (B,G,S,d) and values (B,G,S,d_v)."""
+        """What a cache keeps of `source`, see `minitf.cache`: keys (B,G,S,d) and values (B,G,S,d_v)."""
         k, v = self.projection.kv(source)
         return self.k_norm(k), v
 
@@ -126,7 +126,7 @@ class MultiHeadAttention(Tappable):
         Args:
             x: (B,T,D).
             pos: (B or 1, T) positions of x.
-            plain: nothing is padded, packed, evicted or reordered.
+            plain: as defined in `minitf.cache`.
             position: the position scheme of the stack.
             memory, memory_pos: source (B,S,D) and its positions (B or 1, S) for cross-attention.
             cache: keeps keys and values of this layer between calls.

@@ -26,8 +26,8 @@ class Step:
             0 in rows that had finished before.
         finished: (B,) bool, True from the stop token on.
         weights: name -> (B,H,1,S) of the step that chose this token; empty unless asked for.
-        key_positions: name of weights -> int64 (B or 1, S): the position of the token that each of the S keys is, in its
-            row or its source; -1: of none (padding, an empty place of a cache). A cache keeps keys in its own order.
+        key_positions: name of weights -> int64 (B or 1, S): the position, in its row or its source, of the token that
+            each of the S keys is; -1: none (padding, an empty place of a cache). A cache keeps keys in its own order.
         starts: for each row the token that stands at position 0: 0, until a learned position table is outgrown.
     """
 
