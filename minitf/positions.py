@@ -21,6 +21,21 @@ def offset(pos: Tensor) -> Tensor:
     return pos.clamp_min(0) & (SEGMENT - 1)
 
 
+def before_renumbering(k_pos: Tensor, moved: Tensor, n_sink: int) -> Tensor:
+    """Positions of keys as they were before a cache renumbered them.
+
+    Args:
+        k_pos: (B or 1, S) as the cache gives them.
+        moved: (B or 1, 1) by how much it has moved the query, and all keys but the sinks.
+        n_sink: first tokens of a document, whose positions stay.
+
+    Returns:
+        (B or 1, S); -1 where there is no token.
+    """
+    stays = (k_pos < 0) | (offset(k_pos) < n_sink)
+    return torch.where(stays, k_pos, k_pos + moved)
+
+
 def from_real(real: Tensor) -> Tensor:
     """Positions of padded rows.
 

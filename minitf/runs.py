@@ -38,12 +38,15 @@ NOT_STORED = {"logger": ("run_dir", "_args_"), "callbacks": ("run_dir", "_args_"
 DEEPEST = 64  # levels of a config; one that holds itself has no end
 
 
-def load_run(path: str | Path, which: str = "best", allow: Sequence[str] = ()) -> tuple[nn.Module, Any, DictConfig]:
+def load_run(
+    path: str | Path, which: str | int = "best", allow: Sequence[str] = ()
+) -> tuple[nn.Module, Any, DictConfig]:
     """A trained model from its run folder; nothing that the folder names is executed unless it is trusted.
 
     Args:
         path: folder of a run.
-        which: "best" (lowest validation loss) or "last".
+        which: "best" (lowest validation loss), "last" (newest), or the step of a snapshot, such as "400"; snapshots are
+            kept with callbacks.snapshot_every=N.
         allow: names of further packages whose parts the config may use.
 
     Returns:

@@ -3,6 +3,7 @@
 with Tap(model, at=["layers.*.attention.weights"]) as tap:
     model(ids)
 tap["layers.2.attention.weights"]                    # (B,H,T,S)
+tap.key_positions["layers.2.attention.weights"]      # (B or 1, S), which token each key is
 
 with Tap(model, edit={"layers.1.attention.heads": zero_heads([3])}):
     model(ids)                                       # head 3 of layer 1 is switched off
@@ -18,6 +19,7 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 Edit = Callable[[Tensor], Tensor]
+OVER_KEYS = ("scores", "weights")  # points with a column for each key
 
 
 class Tappable(nn.Module):
@@ -36,6 +38,7 @@ class Listener:
         self.read: set[str] = set()
         self.edit: dict[str, Edit] = {}
         self.values: dict[str, Tensor] = {}
+        self.key_positions: dict[str, Tensor] = {}
 
     def wants(self, *points: str) -> bool:
         """True if any of the points is read or changed."""
@@ -51,6 +54,17 @@ class Listener:
         value = self._change(point, value)
         self._keep(point, value)
         return value
+
+    def keys(self, pos: Tensor) -> None:
+        """Keep the positions of the keys for whoever reads scores or weights: a cache gives keys in its own order.
+
+        Args:
+            pos: int64 (B or 1, S), -1 where a key is no token.
+        """
+        if self.outer is not None:
+            self.outer.keys(pos)
+        for point in self.read.intersection(OVER_KEYS):
+            self.key_positions[self._full(point)] = pos.clone()  # a cache may write into its own in place
 
     def _change(self, point: str, value: Tensor) -> Tensor:
         if self.outer is not None:
@@ -68,7 +82,10 @@ class Listener:
         if self.outer is not None:
             self.outer._keep(point, value)
         if point in self.read:
-            self.values[f"{self.name}.{point}" if self.name else point] = value.detach()
+            self.values[self._full(point)] = value.detach()
+
+    def _full(self, point: str) -> str:
+        return f"{self.name}.{point}" if self.name else point
 
 
 class Tap:
@@ -78,6 +95,11 @@ class Tap:
         model: any module that holds `Tappable` modules.
         at: name or names to read; `*` stands for any part of a name. A name read twice keeps the last value.
         edit: name -> function of the activation that returns what goes on in its place; same shape.
+
+    Attributes:
+        values: name -> what was read; `tap[name]` is the same with a better message.
+        key_positions: name of scores or weights that are read -> int64 (B or 1, S), the position of the token that each
+            of their columns stands for; -1: of none (padding, an empty place of a cache).
 
     Raises:
         KeyError: a name that no module has; the message lists the nearest names.
@@ -94,6 +116,7 @@ class Tap:
         ]
         self._open: dict[str, Listener] = {}
         self.values: dict[str, Tensor] = {}
+        self.key_positions: dict[str, Tensor] = {}
 
     def __enter__(self) -> Tap:
         if self._open:
@@ -105,7 +128,7 @@ class Tap:
         for prefix, point, change in self._edit:
             self._open[prefix].edit[point] = change
         for prefix, listener in self._open.items():
-            listener.values = self.values
+            listener.values, listener.key_positions = self.values, self.key_positions
             self._modules[prefix].tap = listener
         return self
 

@@ -8,7 +8,7 @@ import torch
 from minitf.bench import decode_cache
 from minitf.bench.decode_cache import memory_rows, storages
 from minitf.bench.decode_contenders import LlamaShape, Written
-from minitf.bench.decode_report import SAME, differences
+from minitf.bench.decode_report import CONTEXT_LEGEND, SAME, SPEED_LEGEND, differences
 from minitf.config import build, check, compose, group_options
 from minitf.errors import ConfigError
 
@@ -41,6 +41,7 @@ def test_all_contenders_write_the_same_and_are_reported(one_thread, monkeypatch,
         assert not any(batch["graphs"].values())  # transformers' static cache ran eagerly, as its name says
         assert all(name in told for name in batch["seconds"])
     assert told.count("all write the same tokens") == 2
+    assert [told.count(legend) for legend in (SPEED_LEGEND, CONTEXT_LEGEND, decode_cache.MEMORY_LEGEND)] == [2, 1, 1]
     assert all(len(cells) == 2 for cells in figures["contexts"].values())
     assert (tmp_path / "decode.png").read_bytes().startswith(b"\x89PNG")
     assert "ms per token" in (tmp_path / "decode.svg").read_text(encoding="utf-8")

@@ -15,6 +15,10 @@ from minitf.config import build, group_options
 
 FLOAT = 4  # bytes
 Vectors = list[tuple[int, int]]  # how many of which width
+MEMORY_LEGEND = """\
+  predicted: by formula, from the sizes alone; n_bytes: what the caches say; storages: the tensors found in them
+  positions: bytes of the positions that the caches hold beside that, 8 for each, counted in no other column
+  bytes per token: growth from the last length but one to the last; 0: all memory is made at once"""
 
 
 @dataclass(frozen=True)
@@ -139,7 +143,7 @@ def memory_table(rows: Sequence[CacheRow]) -> str:
     head = f"{'attention, cache':<20} {'bytes per token':^32} {f'bytes at {n} tokens':^41} {'positions':>10}\n"
     columns = ("predicted", "n_bytes", "storages")
     head += f"{'':<20} " + "".join(f"{c:>10} " for c in columns) + "".join(f"{c:>13} " for c in columns)
-    return "\n".join([head, *(_line(row) for row in rows)])
+    return "\n".join([head, *(_line(row) for row in rows), MEMORY_LEGEND])
 
 
 def _line(row: CacheRow) -> str:

@@ -10,10 +10,15 @@ from torch import Tensor
 from minitf.bench.timing import Timing, ratios
 
 SAME = "the same"
+SPEED_LEGEND = """\
+  ms per step: a token for each row, median [lowest, highest] of the rounds; tokens/s: of all rows, at the median
+  times as fast as: in each round the column's time by the row's, median [lowest, highest]; above 1 the row is faster"""
+CONTEXT_LEGEND = """\
+  ms per token: median of the rounds; growth: in each round the last time by the first, median [lowest, highest]"""
 
 
 def speed_table(timings: Sequence[Timing], bases: Sequence[str]) -> str:
-    """All contenders, the fastest first, and how many times faster than each of the bases they are, round by round."""
+    """All contenders, the fastest first, and how many times as fast as each of the bases they are, round by round."""
     by_name = {t.name: t for t in timings}
     lines = [
         f"{'':<72}times as fast as",
@@ -23,7 +28,7 @@ def speed_table(timings: Sequence[Timing], bases: Sequence[str]) -> str:
         speeds = "".join(f"{summary(ratios(by_name[base], timing)):<30}" for base in bases)
         ms = summary([1e3 * s for s in timing.seconds])
         lines.append(f"{timing.name:<38}{ms:<22}{timing.tokens / timing.median:>8,.0f}    {speeds}".rstrip())
-    return "\n".join(lines)
+    return "\n".join([*lines, SPEED_LEGEND])
 
 
 def context_table(contexts: Sequence[int], times: Mapping[str, Sequence[Timing]]) -> str:
@@ -33,7 +38,7 @@ def context_table(contexts: Sequence[int], times: Mapping[str, Sequence[Timing]]
     for name, timings in times.items():
         medians = "".join(f"{1e3 * t.median:>8.2f}" for t in timings)
         lines.append(f"{name:<30}{medians}   {summary(ratios(timings[-1], timings[0]))}")
-    return "\n".join(lines)
+    return "\n".join([*lines, CONTEXT_LEGEND])
 
 
 def differences(texts: Mapping[str, Tensor], base: str) -> dict[str, str]:

@@ -20,7 +20,8 @@ from minitf.blocks.projection import Projection
 from minitf.blocks.score import Score
 from minitf.cache import KVCache
 from minitf.errors import ConfigError
-from minitf.tap import Tappable
+from minitf.positions import before_renumbering
+from minitf.tap import OVER_KEYS, Tappable
 
 
 class MultiHeadAttention(Tappable):
@@ -91,7 +92,7 @@ class MultiHeadAttention(Tappable):
         return self.q_norm(self.projection.q(x))
 
     def entries(self, source: Tensor) -> tuple[Tensor, Tensor]:
-        """What a cache keeps of `source`: keys (B,G,S,d) and values (B,G,S,d_v)."""
+        """What a cache keeps of `source`, see `minitf.cache`: keys (B,G,S,d) and values (B,G,S,d_v)."""
         k, v = self.projection.kv(source)
         return self.k_norm(k), v
 
@@ -125,7 +126,7 @@ class MultiHeadAttention(Tappable):
         Args:
             x: (B,T,D).
             pos: (B or 1, T) positions of x.
-            plain: nothing is padded, packed, evicted or reordered.
+            plain: as defined in `minitf.cache`.
             position: the position scheme of the stack.
             memory, memory_pos: source (B,S,D) and its positions (B or 1, S) for cross-attention.
             cache: keeps keys and values of this layer between calls.
@@ -147,6 +148,8 @@ class MultiHeadAttention(Tappable):
             q = self.rotate_queries(q, q_pos, position)
             if cache is not None and cache.raw_keys:
                 k = position.rotate(k, k_pos)
+        if self.tap is not None:
+            self._tell_keys(pos, q_pos, k_pos, cache)
         bias = position.bias(q_pos, k_pos) if "bias" in position.uses else None
         entries = self._mixed((k, v), k_pos, in_order=plain and (cache is None or cache.in_order))
         heads = self._attend(q, entries, mask=mask, q_pos=q_pos, k_pos=k_pos, plain=plain, bias=bias)
@@ -159,6 +162,13 @@ class MultiHeadAttention(Tappable):
         window, n_sink = cache.keeps
         # of the tokens that are kept, the oldest is only there for the key after it
         return self.mask & SlidingWindow(window - self.reads_previous, n_sink)
+
+    def _tell_keys(self, pos: Tensor, q_pos: Tensor, k_pos: Tensor, cache: KVCache | None) -> None:
+        """Tell a tap which token each key is."""
+        if cache is not None and cache.raw_keys and self.tap.wants(*OVER_KEYS):
+            # only a query that comes alone is renumbered
+            k_pos = before_renumbering(k_pos, (pos - q_pos)[:, -1:], 0 if cache.keeps is None else cache.keeps[1])
+        self.tap.keys(k_pos)
 
     def _mixed(self, entries: tuple[Tensor, ...], k_pos: Tensor, in_order: bool) -> tuple[Tensor, ...]:
         """Entries whose keys know the token before them, if the projection has it so; that one may stand anywhere."""
@@ -191,6 +201,8 @@ class MultiHeadAttention(Tappable):
             entries = self.entries(memory)
             if cache is not None:
                 entries, _, memory_pos, plain = cache.update(*entries, pos=memory_pos, plain=plain)
+        if self.tap is not None:
+            self.tap.keys(memory_pos)
         # a query of the target belongs to no document of the source; place 0 of document 0 reads all of it
         q_pos = memory_pos.new_zeros(1, q.size(2))
         entries = self._mixed(entries, memory_pos, in_order=plain)

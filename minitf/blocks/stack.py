@@ -15,7 +15,7 @@ from minitf.blocks.layer import is_there
 from minitf.blocks.mask import Mask
 from minitf.blocks.position import Position
 from minitf.blocks.position.once import OncePerPass
-from minitf.cache import KVCache
+from minitf.cache import KVCache, check_maker
 from minitf.errors import ConfigError
 from minitf.positions import offset
 
@@ -151,9 +151,14 @@ class Stack(nn.Module):
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
         """One fresh cache per layer.
 
+        Args:
+            make: gives a new cache at each call: a class such as `Dynamic`, `lambda: Window(256)`, or what a line of
+                configs/cache builds.
+
         Raises:
-            ConfigError: caches of this kind would change what the model computes.
+            ConfigError: `make` is something else, or caches of this kind would change what the model computes.
         """
+        check_maker(make)
         caches = [make() for _ in self.layers]
         self._check_fit(caches)
         return caches

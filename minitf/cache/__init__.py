@@ -3,10 +3,19 @@
 A cache does not know what it stores: any tensors with the token axis at -2, or a state of fixed size. The caller makes
 one per layer and passes it down; no module keeps one. Positions travel with the entries, so nothing here counts lengths
 or padding. What a mask hides is hidden by positions: a place that holds no token has position -1.
+
+Two words, here and wherever caches are spoken of:
+
+    entries  what a cache keeps of a token: several tensors with the token axis at -2, for example its keys and its
+             values (B,G,S,d), or the one latent that both are made from. Positions are kept beside them.
+    plain    nothing is padded, packed, evicted or reordered: column s is token s of its row, for every row. Then a
+             causal query may read every key that is not later than it, and no mask tensor is needed. `update` also
+             calls plain what has only this last property: a ring, for the one query that may read all of it.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable
 
 import torch
@@ -21,17 +30,19 @@ class KVCache:
     """The interface of every cache kind.
 
     Attributes:
-        raw_keys: True if the cache wants keys before rotation, because it renumbers positions.
+        raw_keys: True if the cache wants keys before rotation, because it renumbers positions: for a token that comes
+            alone it moves all of them by as much as the token's own, except those of the sinks.
         in_order: True if entries are given back in the order in which they came.
         keeps: (window, n_sink) if the cache forgets: each query reads the last `window` tokens, itself included, and
             the first `n_sink` of its document. None: everything is kept.
         exact: True if a model whose mask reads further than `keeps` must be refused; False: it is to read less.
         takes_back: how many of the last tokens `crop` can always take back; None for any number.
         n_seen: tokens consumed so far, padding included.
-        n_held: tokens that later queries can still read.
+        n_held: the most tokens that later queries of a row can still read: of those seen, padding included, as many as
+            `keeps` leaves. So a row with padding can have fewer; telling how many would ask a tensor for its values.
         n_bytes: memory of the stored entries, in bytes: of the tensors that exist, used or not; the positions, 8 bytes
             each, do not count.
-        plain: True while nothing padded, packed or reordered was stored.
+        plain: True while all that was stored was plain.
     """
 
     raw_keys: bool = False
@@ -40,9 +51,12 @@ class KVCache:
     exact: bool = True
     takes_back: int | None = None
     n_seen: int
-    n_held: int
     n_bytes: int
     plain: bool
+
+    @property
+    def n_held(self) -> int:
+        return self.n_seen if self.keeps is None else min(self.n_seen, sum(self.keeps))
 
     @property
     def chunk_limit(self) -> int | None:
@@ -62,7 +76,7 @@ class KVCache:
         Args:
             entries: tensors (B,*,T,d), for example keys and values; none of a layer that keeps nothing.
             pos: (B or 1, T) positions of the new tokens.
-            plain: True if `pos` simply goes on from what was stored, without padding.
+            plain: True if the new tokens are plain: `pos` simply goes on from what was stored, without padding.
 
         Returns:
             entries (B,*,S,d), positions of queries (B or 1, T) and keys (B or 1, S), and whether all is plain: no
@@ -108,6 +122,30 @@ class KVCache:
     def load_state_dict(self, state: dict) -> None:
         """Take over what `state_dict` of a cache of this kind and size gave."""
         raise NotImplementedError
+
+
+def check_maker(make: object) -> None:
+    """Raise ConfigError unless `make` can be called without arguments, as what gives a new cache each time."""
+    ways = "a class such as Dynamic, lambda: Static(512), or build(cfg.cache)"
+    if isinstance(make, KVCache):
+        kind = type(make).__name__
+        raise ConfigError(
+            f"new_caches makes a cache for each layer, and got one {kind} cache that is made already: give what makes "
+            f"them, {kind} without brackets or lambda: {kind}(...)"
+        )
+    if make is None:
+        raise ConfigError(
+            f"new_caches(None): give what makes a cache, {ways}; to do without, caches=None where they go"
+        )
+    if not callable(make):
+        raise ConfigError(f"new_caches({make!r:.60}): give what makes a cache, {ways}")
+    try:
+        inspect.signature(make).bind()
+    except TypeError as error:
+        name = getattr(make, "__name__", repr(make))
+        raise ConfigError(f"new_caches calls {name}() for each layer, {error}: give lambda: {name}(...)") from None
+    except ValueError:  # something built in, which does not tell what it takes
+        return
 
 
 def check_fit(old: Entries, new: Entries) -> None:

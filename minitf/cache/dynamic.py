@@ -24,10 +24,6 @@ class Dynamic(KVCache):
         return 0 if self._pos is None else self._pos.size(-1)
 
     @property
-    def n_held(self) -> int:
-        return self.n_seen
-
-    @property
     def n_bytes(self) -> int:
         return storage_bytes(self._entries)
 

@@ -73,10 +73,6 @@ class Int8(KVCache):
         return self.inner.n_seen
 
     @property
-    def n_held(self) -> int:
-        return self.inner.n_held
-
-    @property
     def n_bytes(self) -> int:
         return self.inner.n_bytes
 

@@ -36,10 +36,6 @@ class Static(KVCache):
         self.plain = True
 
     @property
-    def n_held(self) -> int:
-        return self.n_seen
-
-    @property
     def n_bytes(self) -> int:
         return storage_bytes(self._buffers)
 

@@ -63,14 +63,6 @@ class Window(KVCache):
         self.plain = True
 
     @property
-    def n_held(self) -> int:
-        if self.plain or self.n_seen == 0:
-            return min(self.n_seen, self.n_sink + self.window)
-        last = self._pos.amax(-1, keepdim=True)
-        near = (self._pos > last - self.window) | (offset(self._pos) < self.n_sink)
-        return int(((self._pos >= 0) & (self._pos >= last - offset(last)) & near).sum(-1).max())
-
-    @property
     def n_bytes(self) -> int:
         return storage_bytes(self._buffers)
 

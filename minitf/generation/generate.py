@@ -26,12 +26,17 @@ class Step:
             0 in rows that had finished before.
         finished: (B,) bool, True from the stop token on.
         weights: name -> (B,H,1,S) of the step that chose this token; empty unless asked for.
+        key_positions: name of weights -> int64 (B or 1, S): the position, in its row or its source, of the token that
+            each of the S keys is; -1: none (padding, an empty place of a cache). A cache keeps keys in its own order.
+        starts: for each row the token that stands at position 0: 0, until a learned position table is outgrown.
     """
 
     ids: Tensor
     logprobs: Tensor
     finished: Tensor
     weights: dict[str, Tensor] = field(default_factory=dict)
+    key_positions: dict[str, Tensor] = field(default_factory=dict)
+    starts: Sequence[int] = ()
 
 
 def generate(
@@ -74,7 +79,8 @@ def generate(
             None reads it at once.
         rules: what changes the logits before the sampler sees them, see `minitf.generation.rules`.
         n_read: so many columns of `ids` were read before with these caches, which have seen nothing else.
-        weights: names of attention weights to give out, such as "layers.*.attention.weights".
+        weights: names of attention weights to give out, such as "layers.*.attention.weights"; `Step` has them, and
+            which token each of their keys is.
 
     Returns:
         An iterator of one `Step` per new token, until all rows have finished.
@@ -123,8 +129,9 @@ def _steps(
             chosen = torch.where(finished, pad_id, chosen)
             logprobs = torch.where(finished, 0.0, logprobs)
             finished = finished | torch.isin(chosen, stop_ids)
+        starts = reader.rows.starts
         reader.rows.append(chosen)
-        yield Step(chosen, logprobs, finished, reader.last_weights())
+        yield Step(chosen, logprobs, finished, *reader.last_weights(), starts)
         if stop and finished.all():
             return
 

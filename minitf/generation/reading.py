@@ -72,11 +72,12 @@ class Reader:
                 logits = self._model.step(ids, pos, self._caches, **self._source())
         return logits
 
-    def last_weights(self) -> dict[str, Tensor]:
-        """The activations that were asked for, of the last token alone: weights (B,H,1,S)."""
+    def last_weights(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """What was asked for, of the last token alone: weights (B,H,1,S), and positions of their keys (B or 1, S)."""
         if self._tap is None:
-            return {}
-        return {name: value[..., -1:, :].clone() for name, value in self._tap.values.items()}
+            return {}, {}
+        last = {name: value[..., -1:, :].clone() for name, value in self._tap.values.items()}
+        return last, dict(self._tap.key_positions)
 
     def select(self, rows: Tensor) -> None:
         """Go on with the given rows of the batch, in this order (int64, repeats allowed)."""

@@ -60,6 +60,11 @@ class Rows:
         """Columns of the present window."""
         return self.n - self._begin
 
+    @property
+    def starts(self) -> list[int]:
+        """Which token of each row stands at place 0 of its window."""
+        return self._starts
+
     def append(self, ids: Tensor) -> None:
         """One more token (B,) for each row."""
         if self.n == self._buffer.size(1):

@@ -180,8 +180,11 @@ class EncoderDecoder(nn.Module):
     def new_caches(self, make: Callable[[], KVCache]) -> list[KVCache]:
         """Fresh caches: one per decoder layer for the target, then one per decoder layer for the source.
 
+        Args:
+            make: as for `Stack.new_caches`.
+
         Raises:
-            ConfigError: caches of this kind would change what the model computes.
+            ConfigError: `make` is something else, or caches of this kind would change what the model computes.
         """
         own = self.decoder.new_caches(make)
         return [*own, *(cache.for_source() for cache in own)]

@@ -217,11 +217,6 @@ def test_what_it_tells_of_itself():
     (held,), pos = cache.read()
     assert held.shape == (3, 2, 6, 4)
     assert pos.tolist() == [[0, 1, 6, 7, 8, 5]]
-    padded = Window(3, 2)
-    padded.update(torch.zeros(2, 2, 9, 4), pos=parts.padded([9, 2], "left"), plain=False)
-    assert padded.n_held == 5
-    padded.select(torch.tensor([1]))
-    assert padded.n_held == 2
     assert isinstance(cache.for_source(), Dynamic)
 
 

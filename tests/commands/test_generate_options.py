@@ -156,6 +156,7 @@ def test_a_comparison_tells_what_it_found(toy, tmp_path, out, capsys, monkeypatc
     out(toy, *SHORT, "compare=true", prompts=str(tmp_path / "p.txt"))
     assert "first difference: none in 8 steps" in out.err
     assert "tokens/s" in out.err
+    assert "So few measure chance: write 102 tokens or more" in out.err
     # two layers, keys and values, two rows, 4 and 7 read tokens of a prompt at most, 32 numbers of 4 bytes
     n_bytes = int(re.search(r"memory: ([\d,]+) bytes", out.err)[1].replace(",", ""))
     assert n_bytes % (2 * 2 * 2 * 32 * 4) == 0

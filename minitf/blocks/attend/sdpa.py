@@ -25,9 +25,10 @@ def attend_sdpa(
 ) -> Tensor:
     """torch's fused attention: softmax of scaled dot products, without weights in memory.
 
-    Arguments and result as for `attend_reference`; `plain` allows to leave the mask tensor out. On a CPU, bfloat16 that
-    needs a gradient is computed in float32 and rounded afterwards: torch's backward pass is then up to 3 times faster.
-    Values that are narrower than keys are filled up there, because torch fuses only what is equally wide.
+    Arguments and result as for `attend_reference`; `plain`, see `minitf.cache`, allows to leave the mask tensor out. On
+    a CPU, bfloat16 that needs a gradient is computed in float32 and rounded afterwards: torch's backward pass is then
+    up to 3 times faster. Values that are narrower than keys are filled up there, because torch fuses only what is
+    equally wide.
     """
     if q.dtype == torch.bfloat16 and q.device.type == "cpu" and torch.is_grad_enabled():
         wide = {"scale": scale, "mask": mask, "q_pos": q_pos, "k_pos": k_pos, "plain": plain, "bias": bias}

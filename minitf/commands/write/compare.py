@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 WARM_UP = 2  # the first steps of each way are not timed: they read the prompt, and make what is made once
 
+ENOUGH = 100  # steps from which on speeds say something
+
 
 class Comparison:
     """The steps with a cache; beside each of them the same step without one, until the two differ.
@@ -79,9 +81,10 @@ class Comparison:
             tell(f"their logits: {told[0]} with the cache, {told[1]} without; logits differ by {self._gap:.1e} at most")
         if self._n_timed:
             speeds = [len(texts) * self._n_timed / max(seconds, 1e-9) for seconds in self._seconds]
+            few = "" if self._n_timed >= ENOUGH else f". So few measure chance: write {ENOUGH + WARM_UP} tokens or more"
             tell(
                 f"speed: {speeds[0]:,.0f} tokens/s with the cache, {speeds[1]:,.0f} without, over {self._n_timed} "
-                f"steps; the first {WARM_UP} of each (prompt and warm-up) are not timed"
+                f"steps; the first {WARM_UP} of each (prompt and warm-up) are not timed{few}"
             )
         else:
             tell(f"speed: not measured, as the first {WARM_UP} steps (prompt and warm-up) are not timed")

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from minitf.blocks.checks import check_positive, check_probability
-from minitf.cache import KVCache
+from minitf.cache import KVCache, check_maker
 from minitf.cache.state import State
 from minitf.errors import ConfigError
 from minitf.models.embedding import Embedding
@@ -176,8 +176,13 @@ class Recurrent(nn.Module):
         """Fresh caches: one for the decoder's state, then one for the keys of the source, if it makes any.
 
         Args:
-            make: gives the kind of the second; the first is a State whatever it is, as no token is read again.
+            make: as for `Stack.new_caches`; gives the kind of the second cache. The first is a State whatever it is, as
+                no token is read again.
+
+        Raises:
+            ConfigError: `make` is something else.
         """
+        check_maker(make)
         return [State(), make().for_source()] if self.keeps_keys else [State()]
 
     def _state(self, caches: Sequence[KVCache], ids: Tensor, pos: Tensor | None) -> Tensor | None:

@@ -98,6 +98,8 @@ class Alignment(Tappable):
     ) -> tuple[Tensor, Tensor]:
         if memory_pos is None:
             memory_pos = _positions(memory)
+        if self.tap is not None:
+            self.tap.keys(memory_pos)
         context, weights = attend_reference(
             states[:, None],
             keys,
