@@ -17,9 +17,10 @@ from minitf.commands.write.loop import loop
 from minitf.commands.write.prompts import read_prompt, read_prompts
 from minitf.commands.write.wishes import SOURCES, asked_for, check_kind, check_wishes
 from minitf.commands.write.writer import Writer, needs_prompt
-from minitf.commands.write.written import Written, follow, show, show_all, tell
+from minitf.commands.write.written import Written, end, follow, heeding, show, show_all, tell
 from minitf.errors import ConfigError
 from minitf.files import user_path
+from minitf.training.stop import StopSignals
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def write(cfg: DictConfig, job: Job | None, raw: dict[str, Any]) -> None:
     Raises:
         ConfigError: wishes that do not go together, or not with this run.
         DataError: a prompt that cannot be read.
+        Interrupted: by a signal, after what was written up to it is given out.
         SystemExit: code 1, after a comparison that found a difference.
     """
     asked = asked_for(cfg, raw, job.overrides if job else ())
@@ -73,22 +75,25 @@ def write(cfg: DictConfig, job: Job | None, raw: dict[str, Any]) -> None:
     prompts = [] if cfg.interactive else read_prompts(raw)
     writer = Writer(cfg, raw["run"], stop_strings, raw.get("draft"), raw.get("prompt_cache"))
     check_kind(asked, writer.kind.refused, writer.kind.what)
+    signals = job.stop if job else StopSignals()
     if cfg.interactive:
-        return loop(writer, job.stop if job else None)
+        return loop(writer, signals)
     if not asked & set(SOURCES) and (why := needs_prompt(writer.kind)):
         raise ConfigError(why)
-    write_for(writer, prompts, several="prompts" in raw)
+    write_for(writer, prompts, "prompts" in raw, signals)
 
 
-def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
+def write_for(writer: Writer, prompts: Sequence[str], several: bool, signals: StopSignals) -> None:
     """Write for all prompts at once, in the way that was asked for.
 
     Args:
         writer: the model and the wishes.
         prompts: one row each.
         several: they came as a list, even if it holds a single one.
+        signals: of the command; from the first token on the first one ends the texts where they are.
 
     Raises:
+        Interrupted: by a signal.
         SystemExit: code 1, after a comparison that found a difference.
     """
     cfg = writer.cfg
@@ -102,7 +107,8 @@ def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
     if cfg.compare:
         comparison = Comparison(writer, prompts, [text.seed for text in texts])
         steps = iter(comparison)
-    pieces = follow(steps, texts, streams)
+    steps = heeding(steps, signals)
+    pieces = follow(steps, texts, streams, lambda: signals.requested is not None)
     if as_json or several:
         for _ in pieces:
             pass
@@ -113,8 +119,11 @@ def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
             show(piece)
         show("\n")
     writer.tell_notes()
-    if comparison is not None and not comparison.report(texts):
+    agree = comparison is None or comparison.report(texts)
+    if not agree:
         tell("error: the text with a cache is not the text without one")
+    end(signals)
+    if not agree:
         sys.exit(1)
 
 

@@ -216,6 +216,38 @@ def test_ctrl_c_ends_a_text_and_not_the_loop(toy, capsys, monkeypatch, signal, e
     assert len(second) == (0 if ends else 1)
 
 
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_signal_gives_out_what_was_written(toy, tmp_path, capsys, name, as_json):
+    class After(StopSignals):
+        """A signal comes during the third step."""
+
+        n = 0
+
+        def hold(self):
+            super().hold()
+            self.n += 1
+            self.requested = name if self.n == 3 else self.requested
+
+    (tmp_path / "p.txt").write_text("the\na cat\n")
+    typed = [*SHORT, f"format={'jsonl' if as_json else 'text'}"]
+    raw = {"run": str(toy), "prompts": str(tmp_path / "p.txt")}
+    job = Job(folder=None, choices={}, overrides=typed, sweep=None, stop=After())
+    with pytest.raises(Interrupted) as ended:
+        write(compose("generate", typed), job, raw)
+    told = capsys.readouterr()
+    assert ended.value.name == name
+    assert (told.err, ended.value.told) == (f"interrupted by {name}\n", True)
+    write(compose("generate", ["max_new_tokens=3", *typed[1:]]), None, raw)
+    whole = capsys.readouterr().out
+    if as_json:
+        rows = objects(told.out)
+        assert [row["finished"] for row in rows] == ["interrupted"] * 2
+        assert [row["ids"] for row in rows] == [row["ids"] for row in objects(whole)]
+    else:
+        assert told.out == whole
+
+
 def test_masked_places_are_filled(runs, out):
     prompt = "the [MASK] sat, [MASK][MASK]猫"
     (row,) = objects(out(runs["fill"], "format=jsonl", prompt=prompt))
