@@ -22,7 +22,8 @@ REFUSED = [
     (["cache=streaming", "cache.exact=true"], ["model/position=rope"], "reads further"),
     (["cache=int8", "cache@cache.inner=window"], [],
      r"than this Int8 cache keeps.* Take a larger cache.inner.window, cache=dynamic, or cache.inner.exact=false"),
-    (["cache=int8", "cache@cache.inner=streaming"], ["model/position=learned"], "choose cache@cache.inner=window or dynamic"),
+    (["cache=int8", "cache@cache.inner=streaming"], ["model/position=learned"],
+     "choose cache@cache.inner=window or dynamic"),
 ]  # fmt: skip
 FITS = [
     (["cache=window"], ["model/mask=sliding_window"]),
