@@ -16,14 +16,17 @@ Two words, here and wherever caches are spoken of:
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 from minitf.errors import ConfigError
+from minitf.memory import total_memory
 
 Entries = tuple[Tensor, ...]
+MOST_BYTES = 2**48  # more than any device has; sizes beyond 2**63 are an error of another kind in torch
 
 
 class KVCache:
@@ -43,7 +46,11 @@ class KVCache:
         n_bytes: memory of the stored entries, in bytes: of the tensors that exist, used or not; the positions, 8 bytes
             each, do not count.
         plain: True while all that was stored was plain.
+        plain: True while nothing padded, packed or reordered was stored.
+        key: where a config holds its settings, for messages.
     """
+
+    key: str = "cache"
 
     raw_keys: bool = False
     in_order: bool = True
@@ -171,6 +178,32 @@ def check_read(pos: Tensor | None) -> None:
     """Raise ConfigError if nothing is stored."""
     if pos is None:
         raise ConfigError("this cache is empty: run the model once with it before reading from it")
+
+
+def new_buffers(entries: Entries, n_places: int, way: str) -> Entries:
+    """Zeros for entries like these with another number of places.
+
+    Args:
+        entries: tensors (B,*,T,d).
+        n_places: takes the place of T.
+        way: what to change where they are too many, for the message.
+
+    Raises:
+        ConfigError: they are larger than the memory of this machine.
+    """
+    shapes = [(*e.shape[:-2], n_places, e.size(-1)) for e in entries]
+    if not torch.compiler.is_compiling():  # a graph cannot ask the system
+        # and 8 bytes for the position of each place
+        n_bytes = sum(math.prod(shape) * e.element_size() for e, shape in zip(entries, shapes, strict=True))
+        n_bytes += 8 * n_places
+        on_host = all(e.device.type == "cpu" for e in entries)
+        if n_bytes > (total_memory() if on_host else MOST_BYTES):
+            has = f"this machine has {total_memory():,.0f} in all" if on_host else "no device has as many"
+            raise ConfigError(
+                f"a cache of {n_places:,} places takes {n_bytes:,} bytes in each layer, {has}: {way}, or take "
+                "cache=dynamic, which grows with the text"
+            )
+    return tuple(e.new_zeros(shape) for e, shape in zip(entries, shapes, strict=True))
 
 
 def on_their_own(entries: Entries) -> Entries:

@@ -10,6 +10,7 @@ from torch import Tensor
 from minitf.cache import Entries, KVCache
 from minitf.errors import ConfigError
 
+INNER = "cache.inner"  # where a config holds the settings of the cache inside
 LEVELS = 127  # codes are -127 to 127: as far down as up, so that 0 is 0
 SMALLEST = torch.finfo(torch.float32).tiny
 
@@ -39,14 +40,22 @@ class Int8(KVCache):
     """
 
     def __init__(self, inner: Callable[[], KVCache]) -> None:
-        made = inner() if callable(inner) else None
+        try:
+            made = inner() if callable(inner) else None
+        except ConfigError as error:  # it names its settings as if it stood alone
+            raise ConfigError(str(error).replace("cache.", f"{INNER}.")) from error
         if not isinstance(made, KVCache) or isinstance(made, Int8):
             what = "another int8" if isinstance(made, Int8) else repr(inner)
             raise ConfigError(
                 f"an int8 cache keeps its codes in another one, got {what}: choose cache@cache.inner=dynamic or static"
             )
         self.inner = made
+        made.key = INNER
         self._dtypes: list[torch.dtype] = []
+
+    @property
+    def key(self) -> str:
+        return self.inner.key
 
     @property
     def raw_keys(self) -> bool:

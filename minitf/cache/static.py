@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, storage_bytes
+from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, new_buffers, storage_bytes
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 
@@ -44,8 +44,8 @@ class Static(KVCache):
             self._grow(n)
         elif self.max_len is not None and n > self.max_len:
             raise ConfigError(
-                f"{n} tokens do not fit a static cache of {self.max_len} places: make it larger (cache.max_len={n}, or "
-                "null for as many as are needed), write fewer, or take cache=dynamic"
+                f"{n} tokens do not fit a static cache of {self.max_len} places: make it larger "
+                f"({self.key}.max_len={n}, or null for as many as are needed), write fewer, or take cache=dynamic"
             )
 
     def update(self, *entries: Tensor, pos: Tensor, plain: bool) -> tuple[Entries, Tensor, Tensor, bool]:
@@ -128,4 +128,9 @@ class Static(KVCache):
         if [(b.shape, b.dtype, b.device) for b in self._buffers] != [
             (shape, e.dtype, e.device) for shape, e in zip(shapes, entries, strict=True)
         ]:
-            self._buffers = tuple(e.new_zeros(shape) for e, shape in zip(entries, shapes, strict=True))
+            way = (
+                f"make {self.key}.max_len smaller"
+                if self.max_len is not None
+                else "write fewer tokens (max_new_tokens)"
+            )
+            self._buffers = new_buffers(entries, self._n_places, way)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, storage_bytes
+from minitf.cache import Entries, KVCache, check_crop, check_fit, check_read, new_buffers, storage_bytes
 from minitf.cache.dynamic import Dynamic
 from minitf.errors import ConfigError
 from minitf.positions import NO_TOKEN, SEGMENT, offset
@@ -145,7 +145,7 @@ class Window(KVCache):
         if limit is not None and n_new > limit:
             raise ConfigError(
                 f"{n_new} tokens at once would push others out of a cache that renumbers positions, which must be done "
-                f"token by token: give {limit} at most now (chunk_limit), or take a larger cache.window"
+                f"token by token: give {limit} at most now (chunk_limit), or take a larger {self.key}.window"
             )
 
     def _check_evicted(self, n: int, column: Tensor) -> None:
@@ -155,7 +155,8 @@ class Window(KVCache):
         if self._highest > room and n_taken > self.spare + 1:
             raise ConfigError(
                 f"crop({n}): the {n_taken} tokens after that have taken the places of others, and this cache can take "
-                f"back {self.spare + 1}: make it with spare={n_taken - 1} (cache.spare) or more, or take cache=dynamic"
+                f"back {self.spare + 1}: make it with spare={n_taken - 1} ({self.key}.spare) or more, or "
+                "take cache=dynamic"
             )
         if not self.plain:
             # the places of an earlier document were given away without counting
@@ -204,7 +205,7 @@ class Window(KVCache):
             for buffer in self._buffers:
                 buffer.zero_()
         else:
-            self._buffers = tuple(e.new_zeros(shape) for e, (shape, *_) in zip(entries, wanted, strict=True))
+            self._buffers = new_buffers(entries, self._n_slots, f"make {self.key}.window (or n_sink, spare) smaller")
         self._pos = torch.full((pos.size(0), self._n_slots), NO_TOKEN, device=pos.device)
 
     def _store(self, entries: Entries, pos: Tensor) -> None:

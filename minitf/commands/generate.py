@@ -14,12 +14,15 @@ from minitf.command_line import Job, entry, friendly_errors, take_raw
 from minitf.commands.write.compare import Comparison
 from minitf.commands.write.kinds import FillKind, writes_text
 from minitf.commands.write.loop import loop
+from minitf.commands.write.memory import memory_told
 from minitf.commands.write.prompts import read_prompt, read_prompts
-from minitf.commands.write.wishes import SOURCES, asked_for, check_kind, check_wishes
+from minitf.commands.write.streams import check_streams, plug_closed
+from minitf.commands.write.wishes import SOURCES, asked_for, check_allow, check_kind, check_prompt_cache, check_wishes
 from minitf.commands.write.writer import Writer, needs_prompt
-from minitf.commands.write.written import Written, follow, show, show_all, tell
-from minitf.errors import ConfigError
+from minitf.commands.write.written import Written, end, follow, heeding, show, show_all, tell
+from minitf.errors import ConfigError, DataError
 from minitf.files import user_path
+from minitf.training.stop import StopSignals
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
@@ -32,11 +35,13 @@ __all__ = ["main", "read_prompt", "stream", "write", "writes_text"]
 
 def main() -> None:
     """Read the command line and write to standard output as the text grows."""
+    plug_closed()
     stop_strings = take_stop_strings()
     raw: dict[str, Any] = take_raw((*RAW, "stop_string"))  # the latter is taken, but must be known
     if stop_strings:
         raw["stop_string"] = stop_strings
     with friendly_errors("generate"):
+        check_streams()
         if {"-m", "--multirun"} & set(sys.argv[1:]):
             raise ConfigError("this command has no sweeps: call it once for each value")
         check_typed(sys.argv[1:])
@@ -61,34 +66,64 @@ def write(cfg: DictConfig, job: Job | None, raw: dict[str, Any]) -> None:
     Raises:
         ConfigError: wishes that do not go together, or not with this run.
         DataError: a prompt that cannot be read.
+        Interrupted: by a signal, after what was written up to it is given out.
         SystemExit: code 1, after a comparison that found a difference.
     """
     asked = asked_for(cfg, raw, job.overrides if job else ())
     check_wishes(cfg, raw, asked)
+    check_streams(cfg.interactive or "-" in (raw.get("prompts"), raw.get("prompt_file")))
     for key in {"run", "draft"} & set(raw):
         check_run(user_path(raw[key]))
+    check_allow(cfg.allow)
+    if "prompt_cache" in raw:
+        check_prompt_cache(user_path(raw["prompt_cache"]))
     stop_strings = raw.get("stop_string", ())
     if "" in stop_strings:
         raise ConfigError("stop_string is empty: give the text that ends a text, or leave it out")
     prompts = [] if cfg.interactive else read_prompts(raw)
-    writer = Writer(cfg, raw["run"], stop_strings, raw.get("draft"), raw.get("prompt_cache"))
+    option = job.choices.get("cache") if job else None
+    writer = Writer(cfg, raw["run"], stop_strings, raw.get("draft"), raw.get("prompt_cache"), option)
     check_kind(asked, writer.kind.refused, writer.kind.what)
+    signals = job.stop if job else StopSignals()
     if cfg.interactive:
-        return loop(writer, job.stop if job else None)
+        return loop(writer, signals)
     if not asked & set(SOURCES) and (why := needs_prompt(writer.kind)):
         raise ConfigError(why)
-    write_for(writer, prompts, several="prompts" in raw)
+    try:
+        with memory_told():
+            write_for(writer, prompts, "prompts" in raw, signals)
+    except (ConfigError, DataError):
+        if "prompts" in raw:
+            name_line(writer, prompts, raw["prompts"])
+        raise
 
 
-def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
+def name_line(writer: Writer, prompts: Sequence[str], name: str) -> None:
+    """Raise the first error that one of several prompts gives alone, with the line where it stands.
+
+    Args:
+        writer: the model and the wishes.
+        prompts: one row each.
+        name: of their file.
+    """
+    for n, prompt in enumerate(prompts, start=1):
+        try:
+            writer.try_prompt(prompt)
+        except (ConfigError, DataError) as error:
+            raise type(error)(f"line {n} of {name}: {error}") from error
+
+
+def write_for(writer: Writer, prompts: Sequence[str], several: bool, signals: StopSignals) -> None:
     """Write for all prompts at once, in the way that was asked for.
 
     Args:
         writer: the model and the wishes.
         prompts: one row each.
         several: they came as a list, even if it holds a single one.
+        signals: of the command; from the first token on the first one ends the texts where they are.
 
     Raises:
+        Interrupted: by a signal.
         SystemExit: code 1, after a comparison that found a difference.
     """
     cfg = writer.cfg
@@ -102,7 +137,8 @@ def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
     if cfg.compare:
         comparison = Comparison(writer, prompts, [text.seed for text in texts])
         steps = iter(comparison)
-    pieces = follow(steps, texts, streams)
+    steps = heeding(steps, signals)
+    pieces = follow(steps, texts, streams, lambda: signals.requested is not None)
     if as_json or several:
         for _ in pieces:
             pass
@@ -113,8 +149,11 @@ def write_for(writer: Writer, prompts: Sequence[str], several: bool) -> None:
             show(piece)
         show("\n")
     writer.tell_notes()
-    if comparison is not None and not comparison.report(texts):
+    agree = comparison is None or comparison.report(texts)
+    if not agree:
         tell("error: the text with a cache is not the text without one")
+    end(signals)
+    if not agree:
         sys.exit(1)
 
 

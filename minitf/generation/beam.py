@@ -14,6 +14,9 @@ from minitf.errors import ConfigError
 from minitf.generation.generate import check_pad
 from minitf.generation.reading import Reader
 from minitf.generation.rules import Rule, apply_rules
+from minitf.memory import total_memory
+
+MOST_PENALTY = 10.0  # length ** 10 of any text is a number that can be read
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def beam_search(
     Raises:
         ConfigError: a number out of range; as `generate`.
     """
-    _check(n_beams, n_best, length_penalty, max_new_tokens)
+    check_beams(n_beams, n_best, length_penalty, max_new_tokens)
     check_pad(pad_id)
     reader = Reader(
         model,
@@ -96,12 +99,13 @@ def beam_search(
         max_new_tokens=max_new_tokens,
     )
     searches = [_Search(n_beams, n_best, length_penalty, max_new_tokens, frozenset(stop)) for _ in range(ids.size(0))]
-    rows = torch.arange(ids.size(0), device=ids.device).repeat_interleave(n_beams)
     for step in range(max_new_tokens):
         logits = reader()
         ruled = apply_rules(rules, logits, reader.rows.history())
         if step == 0:
             # the prompt is read once for all beams of a row
+            _check_memory(n_beams, logits, caches or ())
+            rows = torch.arange(ids.size(0), device=ids.device).repeat_interleave(n_beams)
             logits, ruled = logits[rows], ruled[rows]
             reader.select(rows)
         _candidates(searches, logits, ruled)
@@ -199,11 +203,27 @@ def _candidates(searches: Sequence[_Search], logits: Tensor, ruled: Tensor) -> N
             search.advance(row_ranks, [p // n_tokens for p in places], [p % n_tokens for p in places], row_logprobs)
 
 
-def _check(n_beams: int, n_best: int, length_penalty: float, max_new_tokens: int) -> None:
+def _check_memory(n_beams: int, logits: Tensor, caches: Sequence[KVCache]) -> None:
+    """Raise ConfigError if what each beam needs is together more than the memory of this machine."""
+    # the logits as they are, and three times in float64: log-probabilities, ranks and sums
+    n_bytes = logits.numel() * (logits.element_size() + 3 * 8) + sum(cache.n_bytes for cache in caches)
+    if logits.device.type == "cpu" and n_beams * n_bytes > total_memory():
+        raise ConfigError(
+            f"{n_beams:,} beams take {n_beams * n_bytes:,} bytes at the first step, this machine has "
+            f"{total_memory():,.0f} in all: search with fewer (beams, n_beams), or for fewer prompts at once"
+        )
+
+
+def check_beams(n_beams: int, n_best: int, length_penalty: float, max_new_tokens: int) -> None:
+    """Raise ConfigError for a number out of range."""
     for name, value in (("n_beams", n_beams), ("n_best", n_best), ("max_new_tokens", max_new_tokens)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ConfigError(f"{name} must be a whole number of at least 1, got {value!r}")
     if n_best > n_beams:
         raise ConfigError(f"{n_beams} beams cannot give {n_best} hypotheses: raise n_beams, or lower n_best")
-    if not abs(length_penalty) * math.log(max_new_tokens + 1) < 600:  # a float ends at e to the 709
-        raise ConfigError(f"length_penalty must be a number, for example from -2 to 2, got {length_penalty}")
+    # the second: length ** penalty must be a float, which end at e to the 709
+    if not (abs(length_penalty) <= MOST_PENALTY and abs(length_penalty) * math.log(max_new_tokens + 1) < 600):
+        raise ConfigError(
+            f"length_penalty must lie between -{MOST_PENALTY:g} and {MOST_PENALTY:g}, got {length_penalty}: 0 compares "
+            "sums, 1 means per token, and 2 already prefers long texts much"
+        )

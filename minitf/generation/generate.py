@@ -86,9 +86,9 @@ def generate(
         An iterator of one `Step` per new token, until all rows have finished.
 
     Raises:
-        ConfigError: at once, for an empty prompt, other positions than 0, 1, 2, ..., used caches (or others than
-            `n_read` says), caches that cannot take in the text, a prompt longer than a learned position table, or a
-            name of weights that the model does not have.
+        ConfigError: at once, for ids that are no rows or not in the vocabulary, an empty prompt, other positions than
+            0, 1, 2, ..., too few or used caches (or others than `n_read` says), caches that cannot take in the text, a
+            prompt longer than a learned position table, or a name of weights that the model does not have.
     """
     reader = Reader(
         model,

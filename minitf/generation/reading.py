@@ -33,8 +33,8 @@ class Reader:
         weights: names of activations to keep, see `minitf.tap`.
 
     Raises:
-        ConfigError: as `Rows`; caches that are used, or hold other than `n_read` tokens, or cannot take in what will
-            come; a name that the model does not have; a number out of range.
+        ConfigError: as `Rows`; too few caches or too many, caches that are used, or hold other than `n_read` tokens, or
+            cannot take in what will come; a name that the model does not have; a number out of range.
     """
 
     def __init__(
@@ -55,7 +55,8 @@ class Reader:
             raise ConfigError(f"prefill_chunk must be at least 1 or null, got {prefill_chunk}")
         if max_new_tokens < 0:
             raise ConfigError(f"max_new_tokens must be 0 or more, got {max_new_tokens}")
-        self.rows = Rows(ids, pos, model.position_limit)
+        self.rows = Rows(ids, pos, model.position_limit, _n_tokens(model))
+        _check_number(model, caches)
         _check_caches(caches, ids, n_read, None if memory is None else memory.size(1))
         self._model, self._caches, self._chunk = model, caches, prefill_chunk
         self._memory, self._memory_pos = memory, memory_pos
@@ -138,6 +139,27 @@ def _rest(ids: Tensor, pos: Tensor | None, n_read: int, plain: bool) -> tuple[Te
     if not bool(real.any(-1).all()):
         raise ConfigError(f"each row needs a token after the {n_read} that the caches have read (n_read): give one")
     return right_aligned(new, real), right_aligned(pos, real, fill=NO_TOKEN)
+
+
+class _Place(KVCache):
+    """Stands for a cache while a model says how many it needs."""
+
+    def for_source(self) -> KVCache:
+        return _Place()
+
+
+def _check_number(model: nn.Module, caches: Sequence[KVCache] | None) -> None:
+    if caches is None:
+        return
+    n, n_different = len(model.new_caches(_Place)), len({id(cache) for cache in caches})
+    if not len(caches) == n_different == n:
+        raise ConfigError(
+            f"this model needs {n} caches, got {len(caches)}, {n_different} of them different: use its new_caches"
+        )
+
+
+def _n_tokens(model: nn.Module) -> int | None:
+    return getattr(getattr(model, "embedding", None), "num_embeddings", None)
 
 
 def _check_caches(caches: Sequence[KVCache] | None, ids: Tensor, n_read: int, n_source: int | None) -> None:

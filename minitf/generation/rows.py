@@ -20,16 +20,19 @@ class Rows:
         ids: (B,T) prompts.
         pos: (B or 1, T) their positions, -1 at padding on either side; None if nothing is padded.
         limit: places of the model's position table, None for no end.
+        n_tokens: the model's vocabulary, None if it is not known.
 
     Attributes:
         n: number of columns, padding counted.
         lengths: real tokens of each row.
 
     Raises:
-        ConfigError: an empty prompt, other positions than 0, 1, 2, ..., or a prompt longer than the table.
+        ConfigError: no rows of ids, an id outside the vocabulary, an empty prompt, other positions than
+            0, 1, 2, ..., or a prompt longer than the table.
     """
 
-    def __init__(self, ids: Tensor, pos: Tensor | None, limit: int | None) -> None:
+    def __init__(self, ids: Tensor, pos: Tensor | None, limit: int | None, n_tokens: int | None = None) -> None:
+        _check_shapes(ids, pos)
         self.limit = limit
         self.lengths = [ids.size(1)] * ids.size(0)
         if pos is not None:
@@ -43,6 +46,8 @@ class Rows:
                 f"the prompt has {max(self.lengths)} tokens, the model's learned position table {limit} places: "
                 "shorten the prompt, or train with a longer data.seq_len or model/position=rope, sinusoidal or none"
             )
+        if n_tokens is not None:
+            _check_ids(ids, n_tokens)
         self.n = ids.size(1)
         self._buffer = ids
         self._prompt_lengths = self.lengths
@@ -132,6 +137,28 @@ def right_aligned(values: Tensor, real: Tensor, fill: int = 0) -> Tensor:
     rows = [row[keep] for row, keep in zip(values, real, strict=True)]
     width = max(len(row) for row in rows)
     return torch.stack([torch.nn.functional.pad(row, (width - len(row), 0), value=fill) for row in rows])
+
+
+def _check_shapes(ids: Tensor, pos: Tensor | None) -> None:
+    """Raise ConfigError unless ids are rows, and positions of the same shape, or one row for all of them."""
+    if ids.dim() != 2 or ids.size(0) < 1 or ids.dtype not in (torch.int64, torch.int32):
+        raise ConfigError(
+            f"prompts are rows of ids, int64 (B,T), got {ids.dtype} {tuple(ids.shape)}: give a single one as ids[None]"
+        )
+    if pos is not None and tuple(pos.shape) not in (tuple(ids.shape), (1, ids.size(1))):
+        raise ConfigError(
+            f"positions of ids {tuple(ids.shape)} must be of that shape or (1, {ids.size(1)}), got {tuple(pos.shape)}"
+        )
+
+
+def _check_ids(ids: Tensor, n_tokens: int) -> None:
+    """Raise ConfigError for an id that the model does not know. It asks the device, once for a prompt."""
+    wrong = ids[(ids < 0) | (ids >= n_tokens)]
+    if len(wrong):
+        raise ConfigError(
+            f"id {int(wrong[0])} is not in the model's vocabulary of {n_tokens}, which are the ids from 0 to "
+            f"{n_tokens - 1}: encode the prompt with the tokenizer that the model was trained with"
+        )
 
 
 def _real(ids: Tensor, pos: Tensor) -> Tensor:

@@ -169,8 +169,8 @@ class _Reader:
             if cache.takes_back is not None and cache.takes_back < n_draft:
                 raise ConfigError(
                     f"speculative decoding takes back up to n_draft ({n_draft}) tokens, this {type(cache).__name__} "
-                    f"cache {cache.takes_back} at most: draft fewer, give a window spare={n_draft - 1} (cache.spare), "
-                    "or take cache=dynamic"
+                    f"cache {cache.takes_back} at most: draft fewer, give a window spare={n_draft - 1} "
+                    f"({cache.key}.spare), or take cache=dynamic"
                 )
 
     def reserve(self, n: int) -> None:

@@ -20,6 +20,10 @@ REFUSED = [
     (["cache=streaming"], ["model/position=rope", "model/attention/projection=smeared"],
      r"cannot serve keys that read the token before them \(projection=smeared\)"),
     (["cache=streaming", "cache.exact=true"], ["model/position=rope"], "reads further"),
+    (["cache=int8", "cache@cache.inner=window"], [],
+     r"than this Int8 cache keeps.* Take a larger cache.inner.window, cache=dynamic, or cache.inner.exact=false"),
+    (["cache=int8", "cache@cache.inner=streaming"], ["model/position=learned"],
+     "choose cache@cache.inner=window or dynamic"),
 ]  # fmt: skip
 FITS = [
     (["cache=window"], ["model/mask=sliding_window"]),

@@ -11,6 +11,7 @@ from torch import nn
 from minitf.command_line import Job
 from minitf.commands.generate import take_stop_strings, write
 from minitf.commands.write.kinds import SourceKind
+from minitf.commands.write.memory import memory_told
 from minitf.commands.write.prompts import read_prompts
 from minitf.config import compose
 from minitf.errors import ConfigError, DataError
@@ -22,7 +23,8 @@ SHORT = ["max_new_tokens=8", "stop=false"]
 
 def written(run, *typed, **raw):
     """What the command prints, run in this process."""
-    job = Job(folder=None, choices={}, overrides=list(typed), sweep=None)
+    choices = dict(one.split("=") for one in typed if one.startswith("cache="))
+    job = Job(folder=None, choices=choices, overrides=list(typed), sweep=None)
     write(compose("generate", list(typed)), job, {"run": str(run), **raw})
 
 
@@ -59,6 +61,16 @@ def runs(toy, tmp_path_factory):
         return {name: train_here(base / name, overrides) for name, overrides in made.items()}
 
 
+@pytest.fixture(scope="module")
+def roped(toy, tmp_path_factory):
+    """A run whose model has no end of positions, and reads everything."""
+    few = ["trainer.max_steps=2", "schedule.warmup_steps=0", "trainer.val_every=2", "model/position=rope"]
+    base = tmp_path_factory.mktemp("roped")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MINITF_CACHE", str(toy.parent / "cache"))
+        return train_here(base / "run", [*TOY, *few, f"data.source.path={toy.parent / 'corpus'}"])
+
+
 def objects(text):
     return [json.loads(line) for line in text.splitlines()]
 
@@ -85,6 +97,11 @@ def test_each_line_of_a_file_is_written_as_alone(toy, tmp_path, out):
 def test_lines_of_prompts(tmp_path, monkeypatch):
     stdin(monkeypatch, b"a \r\n\nb\x0cc")
     assert read_prompts({"prompts": "-"}) == ["a ", "", "b\x0cc"]
+    stdin(monkeypatch, "\ufeffa\n\ufeffb\n".encode())
+    assert read_prompts({"prompts": "-"}) == ["a", "b"]
+    stdin(monkeypatch, b"\xef\xbb\xbfa\nb\x92\n")
+    with pytest.raises(DataError, match=r"byte 0x92 at offset 6 \(line 2\)"):
+        read_prompts({"prompts": "-"})
     stdin(monkeypatch, b"")
     with pytest.raises(DataError, match="is empty"):
         read_prompts({"prompts": "-"})
@@ -151,6 +168,72 @@ def test_a_prompt_cache_is_written_then_read(toy, tmp_path, out, cache):
         out(toy, *typed, prompt="the", prompt_cache=file)
 
 
+def test_a_prompt_cache_that_cannot_go_back_is_read_anew(roped, tmp_path, out):
+    typed = [*SHORT, "cache=window", "cache.window=6", "cache.exact=false"]
+    file = str(tmp_path / "kept")
+    out(roped, *typed, prompt="the cat sat on the mat and so on", prompt_cache=file)
+    other = "the cat sat in a house"
+    plain = out(roped, *typed, prompt=other)
+    assert out(roped, *typed, prompt=other, prompt_cache=file) == plain
+    assert "tokens of the prompt, but goes on otherwise" in out.err
+    assert "the prompt was read anew" in out.err
+
+
+def test_a_cache_that_lets_the_model_read_less_says_so(roped, out):
+    out(roped, "max_new_tokens=4", "cache=streaming", "cache.window=6", "compare=true", prompt="the")
+    assert "compared: cache=streaming and none" in out.err
+    assert "by its own setting (cache.exact=false) this cache lets the model read less, the last 6" in out.err
+
+
+def test_the_failing_line_of_several_prompts_is_named(toy, runs, tmp_path, out):
+    file = tmp_path / "p.txt"
+    file.write_text(f"the\n{'a' * 100}\n")
+    for more in ([], ["beams=2"]):
+        with pytest.raises(ConfigError, match=r"line 2 of \S+p\.txt: the prompt has 101 tokens"):
+            out(toy, *SHORT, *more, prompts=str(file))
+    file.write_text("the [MASK]\n\n")
+    with pytest.raises(DataError, match=r"line 2 of \S+p\.txt: '' has no place to fill"):
+        out(runs["fill"], prompts=str(file))
+    file.write_text("1 2\n3\n4 x\n")
+    with pytest.raises(DataError, match=r"line 3 of \S+p\.txt: '4 x' is no source"):
+        out(runs["source"], prompts=str(file))
+
+
+# sizes that no memory has: before anything is written where that can be told, and never with a trace
+TOO_LARGE = [
+    ("cache=static cache.max_len=100000000000", r"takes [\d,]+ bytes in each layer.* make cache\.max_len smaller"),
+    ("cache=static cache.max_len=99999999999999999999999999", r"make cache\.max_len smaller"),
+    ("cache=static max_new_tokens=100000000000", r"write fewer tokens \(max_new_tokens\)"),
+    ("cache=streaming cache.window=100000000000", r"make cache\.window"),
+    ("cache=int8 cache@cache.inner=static cache.inner.max_len=100000000000", r"make cache\.inner\.max_len smaller"),
+    ("beams=1000000000", r"1,000,000,000 beams take [\d,]+ bytes"),
+]
+
+
+@pytest.mark.parametrize(("typed", "message"), TOO_LARGE)
+def test_what_no_memory_holds_is_told(roped, typed, message):
+    with pytest.raises(ConfigError, match=message):
+        written(roped, *typed.split(), prompt="the")
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes."),
+            "too small: 9 bytes",
+        ),
+        (RuntimeError("Storage size calculation overflowed with sizes=[9]"), "beyond what any tensor can have"),
+        (OverflowError("Python int too large to convert to C long"), "beyond what any tensor can have"),
+        (MemoryError(), "does not fit"),
+        (RuntimeError("a fault of minitf"), None),
+    ],
+)
+def test_memory_that_runs_out_on_the_way_is_told(error, message):
+    with pytest.raises(ConfigError if message else RuntimeError, match=message or "a fault"), memory_told():
+        raise error
+
+
 def test_a_comparison_tells_what_it_found(toy, tmp_path, out, capsys, monkeypatch):
     (tmp_path / "p.txt").write_text("the\na cat\n")
     out(toy, *SHORT, "compare=true", prompts=str(tmp_path / "p.txt"))
@@ -185,11 +268,15 @@ def test_a_loop_writes_for_each_line(toy, out, monkeypatch, tmp_path):
     rows = objects(out(toy, *SHORT, "format=jsonl", prompts=str(tmp_path / "p.txt")))
     stdin(monkeypatch, b"the\na cat\n\nnever")
     assert out(toy, *SHORT, "interactive=true") == "".join(f"{row['prompt']}{row['text']}\n" for row in rows)
-    stdin(monkeypatch, f"{'a' * 100}\nthe".encode() + b"\n\x92\n")
-    (row,) = objects(out(toy, *SHORT, "interactive=true", "format=jsonl"))
-    assert row["prompt"] == "the"
-    assert "position table" in out.err
-    assert "not UTF-8" in out.err
+    stdin(monkeypatch, f"\ufeff{'a' * 100}\n\ufeffthe".encode() + b"\nx\x92\n\xef\xbb\xbf\nnever\n")
+    long, row, bad = objects(out(toy, *SHORT, "interactive=true", "format=jsonl"))
+    assert (row["prompt"], row["ids"]) == (
+        "the",
+        objects(out(toy, *SHORT, "seed=1", "format=jsonl", prompt="the"))[0]["ids"],
+    )
+    assert (long["prompt"], bad["prompt"]) == ("a" * 100, "x\ufffd")
+    assert "position table" in long["error"]
+    assert "this line is not UTF-8: byte 0x92 at offset 1" in bad["error"]
 
 
 @pytest.mark.parametrize(("signal", "ends"), [("SIGINT", False), ("SIGTERM", True)])
@@ -215,6 +302,38 @@ def test_ctrl_c_ends_a_text_and_not_the_loop(toy, capsys, monkeypatch, signal, e
     _, *second = "".join(seen).split("\n")[:-1]
     assert len(seen[: seen.index("\n")]) == 1 + 2 + 1, "prompt, two tokens, and what was held back"
     assert len(second) == (0 if ends else 1)
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_signal_gives_out_what_was_written(toy, tmp_path, capsys, name, as_json):
+    class After(StopSignals):
+        """A signal comes during the third step."""
+
+        n = 0
+
+        def hold(self):
+            super().hold()
+            self.n += 1
+            self.requested = name if self.n == 3 else self.requested
+
+    (tmp_path / "p.txt").write_text("the\na cat\n")
+    typed = [*SHORT, f"format={'jsonl' if as_json else 'text'}"]
+    raw = {"run": str(toy), "prompts": str(tmp_path / "p.txt")}
+    job = Job(folder=None, choices={}, overrides=typed, sweep=None, stop=After())
+    with pytest.raises(Interrupted) as ended:
+        write(compose("generate", typed), job, raw)
+    told = capsys.readouterr()
+    assert ended.value.name == name
+    assert (told.err, ended.value.told) == (f"interrupted by {name}\n", True)
+    write(compose("generate", ["max_new_tokens=3", *typed[1:]]), None, raw)
+    whole = capsys.readouterr().out
+    if as_json:
+        rows = objects(told.out)
+        assert [row["finished"] for row in rows] == ["interrupted"] * 2
+        assert [row["ids"] for row in rows] == [row["ids"] for row in objects(whole)]
+    else:
+        assert told.out == whole
 
 
 def test_masked_places_are_filled(runs, out):
@@ -291,6 +410,21 @@ APART = [
     ("min_new_tokens=3 stop=false", {}, "min_new_tokens puts off the end"),
     ("", {"stop_string": [""]}, "stop_string is empty"),
     ("", {"prompts": "nowhere"}, "nowhere cannot be read"),
+    ("", {"prompts": ""}, "prompts= is empty, which is no path: .* null"),
+    ("", {"prompt_file": ""}, "prompt_file= is empty"),
+    ("", {"draft": ""}, "draft= is empty"),
+    ("", {"prompt_cache": ""}, "prompt_cache= is empty"),
+    ("", {"prompt_cache": "nowhere/x"}, "nowhere, which is no folder: make it first"),
+    ("", {"prompt_cache": "."}, "prompt_cache=. is no file"),
+    ("allow=[nowhere_at_all]", {}, "there is no package 'nowhere_at_all' here"),
+    ("allow=[minitf.nowhere]", {}, "there is no package 'minitf.nowhere' here"),
+    ("beams=2 length_penalty=-400 max_new_tokens=2", {}, "length_penalty must lie between -10 and 10"),
+    ("cache._partial_=false", {}, "gives one cache for all layers"),
+    ("cache._target_=other", {}, "cache._target_=other names nothing"),
+    ("cache._target_=builtins.dict", {}, "cache._target_=builtins.dict"),
+    ("cache._target_=minitf.cache.window.Window", {}, "missing 1 required .* 'window'"),
+    ("sampler._target_=builtins.dict", {}, "gives no sampler"),
+    ("cache=int8 cache@cache.inner=window cache.inner.window=0", {}, "^cache.inner.window must be"),
 ]
 
 
@@ -300,7 +434,7 @@ def test_what_does_not_go_together_is_refused_before_the_model_is_loaded(tmp_pat
         raise AssertionError("the model was loaded")
 
     monkeypatch.setattr("minitf.runs.load_run", loaded)
-    if "draft" in raw:
+    if raw.get("draft"):
         raw = raw | {"draft": str(tmp_path)}
     with pytest.raises((ConfigError, DataError), match=message):
         written(tmp_path, *typed.split(), **raw)

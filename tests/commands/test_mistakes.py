@@ -7,6 +7,8 @@ import io
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -455,3 +457,20 @@ def test_as_a_process_of_its_own(place, name, typed, wanted):
 def test_what_does_not_go_together_is_refused(mistaken, place, overrides, message):
     check_message(mistaken("train", overrides), message)
     assert not list(place.glob("runs/*"))
+
+
+@pytest.mark.parametrize(
+    ("closed", "typed", "code", "wanted"),
+    [
+        (">&-", "--cfg job", 2, r"standard output is closed"),
+        ("<&-", "run=toy prompts=-", 2, r"standard input is closed"),
+        ("2>&-", "run=toy cache=nothing", 2, None),
+    ],
+)
+def test_closed_streams_give_no_trace(place, closed, typed, code, wanted):
+    program = "import sys; sys.argv[0] = 'minitf-generate'; from minitf.commands.generate import main; main()"
+    shell = f'exec "$0" -c "$1" {typed} {closed}'
+    done = subprocess.run(["sh", "-c", shell, sys.executable, program], cwd=place, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (code, "")
+    if wanted:
+        check_message(done.stderr, wanted)

@@ -205,6 +205,16 @@ def test_used_caches_are_refused_and_reset_ones_serve_again():
         ({"pad_id": -1}, "pad_id"),
         ({"seeds": [1]}, "2 rows need as many seeds, got 1"),
         ({"seeds": []}, "2 rows need as many seeds, got 0"),
+        ({"ids": torch.zeros(5).long()}, r"rows of ids, int64 \(B,T\), got torch.int64 \(5,\)"),
+        ({"ids": torch.zeros(0, 5).long()}, "rows of ids"),
+        ({"ids": torch.zeros(2, 5)}, "rows of ids, .* got torch.float32"),
+        ({"ids": torch.tensor([[3, -1]])}, "id -1 is not in the model's vocabulary of 65, .* 0 to 64"),
+        ({"ids": torch.tensor([[3, 65]])}, "id 65 is not in"),
+        ({"ids": torch.tensor([[1, 2], [3, 99]]), "pos": torch.tensor([[0, 1], [0, 1]])}, "id 99 is not in"),
+        ({"pos": torch.arange(5)}, r"must be of that shape or \(1, 5\), got \(5,\)"),
+        ({"caches": []}, "needs 2 caches, got 0"),
+        ({"caches": [Dynamic()]}, "needs 2 caches, got 1"),
+        ({"caches": [Dynamic()] * 2}, "got 2, 1 of them different"),
     ],
 )
 def test_what_cannot_be_continued_is_refused_before_the_first_step(how, message):

@@ -34,7 +34,7 @@ class Comparison:
         ways = zip((self._caches, None), self._samplers, strict=True)
         self._ways = [writer.steps(prompts, seeds, caches, sampler) for caches, sampler in ways]
         self._seconds, self._n_timed, self._n, self._gap = [0.0, 0.0], 0, 0, 0.0
-        self._kind = type(self._caches[0]).__name__
+        self._kind = f"cache={writer.option}" if writer.option else f"a {type(self._caches[0]).__name__} cache"
         self.first: tuple[int, int, list[int]] | None = None  # step, row, the two tokens
         self._logits: list[Tensor] = []
 
@@ -70,7 +70,14 @@ class Comparison:
         Args:
             texts: as they were written with the cache.
         """
-        tell(f"compared: {self._kind} cache and none, token by token")
+        tell(f"compared: {self._kind} and none, token by token")
+        if reads_less := next((c for c in self._caches if c.keeps is not None and not c.exact), None):
+            window, n_sink = reads_less.keeps
+            tell(
+                f"expected: a difference behind {window + n_sink} tokens, as by its own setting "
+                f"({reads_less.key}.exact=false) this cache lets the model "
+                f"read less, the last {window} tokens and the first {n_sink}"
+            )
         if self.first is None:
             tell(f"first difference: none in {self._n} steps; logits differ by {self._gap:.1e} at most")
         else:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from codecs import BOM_UTF8
 
 from minitf.commands.write.kinds import FillKind
+from minitf.commands.write.memory import memory_told
+from minitf.commands.write.prompts import as_text
 from minitf.commands.write.writer import Writer
 from minitf.commands.write.written import follow, show, show_all, tell
 from minitf.errors import ConfigError, DataError
@@ -15,7 +19,7 @@ def loop(writer: Writer, signals: StopSignals | None) -> None:
     """Write for each line of standard input, until an empty one or the end; each line has the next seed.
 
     Ctrl-C ends the text that is being written; where none is, or for the second time, it ends the program. A prompt
-    that cannot be read is told, and the next one is asked for.
+    that cannot be read is told, with format=jsonl by an object with an "error", too, and the next one is asked for.
 
     Args:
         writer: the model and the wishes.
@@ -32,13 +36,17 @@ def loop(writer: Writer, signals: StopSignals | None) -> None:
         if typed_here:
             print("> ", end="", file=sys.stderr, flush=True)
         line = sys.stdin.buffer.readline()
-        if line.strip(b"\r\n") == b"":
+        if line.removeprefix(BOM_UTF8).strip(b"\r\n") == b"":
             return
         signals.hold()
         try:
-            _answer(writer, line, seed, signals)
+            with memory_told():
+                _answer(writer, line, seed, signals)
         except (ConfigError, DataError) as error:
             tell(f"error: {error}")
+            if writer.cfg.format == "jsonl":
+                prompt = line.decode("utf-8-sig", errors="replace").removesuffix("\n").removesuffix("\r")
+                show(json.dumps({"prompt": prompt, "seed": seed, "error": str(error)}, ensure_ascii=False) + "\n")
         if signals.requested == "SIGINT":
             signals.requested = None
         signals.release()
@@ -46,10 +54,7 @@ def loop(writer: Writer, signals: StopSignals | None) -> None:
 
 
 def _answer(writer: Writer, line: bytes, seed: int, signals: StopSignals) -> None:
-    try:
-        prompt = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-    except UnicodeDecodeError as error:
-        raise DataError(f"this line is not UTF-8: byte {line[error.start]:#04x} at offset {error.start}") from error
+    prompt = as_text(line, "this line").removesuffix("\n").removesuffix("\r")
     as_json = writer.cfg.format == "jsonl"
     if isinstance(writer.kind, FillKind):
         return show_all(writer.fill([prompt], seed), writer.kind.lead, as_json)

@@ -9,6 +9,8 @@ from typing import Any
 from minitf.errors import ConfigError, DataError
 from minitf.files import user_path
 
+MARK = "\ufeff"  # the byte order mark that some editors put before a text
+
 
 def read_prompt(raw: Mapping[str, Any]) -> str:
     """The prompt from the command line, a file or standard input, character for character.
@@ -39,7 +41,8 @@ def read_prompts(raw: Mapping[str, Any]) -> list[str]:
         lines.pop()
     if not lines:
         raise DataError(f"the prompt file {raw['prompts']} is empty: give one prompt a line")
-    return [line.removesuffix("\r") for line in lines]
+    # files that were put together may each bring a byte order mark
+    return [line.removeprefix(MARK).removesuffix("\r") for line in lines]
 
 
 def _read(name: str) -> str:
@@ -47,9 +50,22 @@ def _read(name: str) -> str:
         data = sys.stdin.buffer.read() if name == "-" else user_path(name).read_bytes()
     except OSError as error:
         raise DataError(f"the prompt file {name} cannot be read: {error.strerror}") from error
+    return as_text(data, f"the prompt file {name}")
+
+
+def as_text(data: bytes, what: str) -> str:
+    """Bytes as text, without a byte order mark.
+
+    Args:
+        data: of a text.
+        what: it is, for the message.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
     try:
-        return data.decode("utf-8-sig")
+        return data.decode("utf-8").removeprefix(MARK)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"the prompt file {name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}"
-        ) from error
+        line = data.count(b"\n", 0, error.start) + 1
+        place = f" (line {line})" if b"\n" in data[:-1] else ""
+        raise DataError(f"{what} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}{place}") from error

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -43,6 +46,13 @@ APART = [
     ("draft", RULES, "rules would have to be asked about drafted tokens, too: leave one of them out"),
     ("prompt_cache", ("prompts", "compare"), ONE_ROW),
 ]
+# an empty one would mean the folder one is in
+PATHS = {
+    "prompt_file": "a file",
+    "prompts": "a file with a prompt on each line",
+    "prompt_cache": "a file",
+    "draft": "the folder of a run",
+}
 NEEDS = {"n_best": "beams", "length_penalty": "beams", "n_draft": "draft"}
 EXAMPLES = {"beams": "beams=4", "draft": "draft=FOLDER"}
 
@@ -69,6 +79,11 @@ def check_wishes(cfg: DictConfig, raw: Mapping[str, Any], asked: set[str]) -> No
     Raises:
         ConfigError: names the two, or the number.
     """
+    for key in PATHS:
+        if raw.get(key) == "":
+            raise ConfigError(
+                f"{key}= is empty, which is no path: give {PATHS[key]}, or leave {key} out, which is null"
+            )
     if not raw.get("run"):
         raise ConfigError("say which model is to write: run=FOLDER, the folder that training printed")
     if len(given := [key for key in SOURCES if key in raw]) > 1:
@@ -104,6 +119,47 @@ def _check_numbers(cfg: DictConfig) -> None:
         raise ConfigError(
             "min_new_tokens puts off the end of a document, and stop=false knows none: leave one of them out"
         )
+
+
+def check_allow(allow: Sequence[str]) -> None:
+    """Refuse names of packages that would trust too much, or of which there is none.
+
+    Args:
+        allow: names of packages.
+
+    Raises:
+        ConfigError: names the package.
+    """
+    from minitf import runs
+
+    for name in runs.check_allow(list(allow)):
+        try:
+            there = find_spec(name) is not None
+        except (ImportError, ValueError):  # the package that it lies in is none, or cannot be imported
+            there = False
+        if not there:
+            raise ConfigError(f"allow: there is no package {name!r} here: check its spelling, or install it")
+
+
+def check_prompt_cache(path: Path) -> None:
+    """Refuse, before anything is read, a file that could be neither read nor written; nothing is made.
+
+    Args:
+        path: of the file, or where it is to be.
+
+    Raises:
+        ConfigError: says why.
+    """
+    way = "give prompt_cache=FILE, a file that is or can be written there"
+    if path.exists():
+        if not path.is_file():
+            raise ConfigError(f"prompt_cache={path} is no file: {way}")
+        if not os.access(path, os.R_OK):
+            raise ConfigError(f"prompt_cache={path} may not be read: {way}")
+    elif not path.parent.is_dir():
+        raise ConfigError(f"prompt_cache={path} lies in {path.parent}, which is no folder: make it first, or {way}")
+    elif not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ConfigError(f"prompt_cache={path} cannot be written: its folder may not be written to; {way}")
 
 
 def check_kind(asked: set[str], refused: Mapping[str, str], what: str) -> None:

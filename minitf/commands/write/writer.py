@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig
 
 from minitf.commands.write.kinds import MASK, FillKind, SourceKind, TextKind, kind_of
+from minitf.commands.write.parts import cache_factory, load_draft, rules_of, sampler_of
 from minitf.commands.write.written import LENGTH, STOP_TOKEN, Written, tell
-from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.files import user_path
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from minitf.cache import KVCache
     from minitf.generation.generate import Step
 
 
@@ -29,6 +30,7 @@ class Writer:
         stop_strings: texts that end a text.
         draft: folder of a run whose model drafts; None: there is none.
         prompt_cache: file that keeps what was read of a prompt; None: nothing is kept.
+        option: name of the cache that was chosen, for what is told; None: that of its class.
 
     Raises:
         ConfigError: a value out of range, before anything is loaded; a run that cannot be loaded, or does not write.
@@ -41,18 +43,24 @@ class Writer:
         stop_strings: Sequence[str] = (),
         draft: str | None = None,
         prompt_cache: str | None = None,
+        option: str | None = None,
     ) -> None:
+        from minitf.generation.beam import check_beams
         from minitf.generation.prepare import prepare_decode
         from minitf.runs import load_run
 
         self.cfg, self.stop_strings = cfg, tuple(stop_strings)
-        self.sampler = build(cfg.sampler)
-        self.make_cache = build(cfg.cache) if cfg.cache else None
-        rules = _rules(cfg, ())  # a value out of range is told before the model is loaded
+        # a value out of range is told before the model is loaded
+        self.sampler = sampler_of(cfg)
+        self.make_cache = cache_factory(cfg) if cfg.cache else None
+        self.option = option
+        rules = rules_of(cfg, ())
+        if cfg.beams > 1:
+            check_beams(cfg.beams, cfg.n_best, cfg.length_penalty, cfg.max_new_tokens)
         loaded, tokenizer, run_cfg = load_run(user_path(run), cfg.checkpoint, list(cfg.allow))
         self.kind = kind_of(loaded, tokenizer, run_cfg, run)
         self.stop = [] if isinstance(self.kind, FillKind) or not cfg.stop else [self.kind.end_id]
-        self.rules = _rules(cfg, self.stop) if rules else []
+        self.rules = rules_of(cfg, self.stop) if rules else []
         # a prompt cache belongs to the weights as they were trained
         self.prompt_cache = prompt_cache
         self.trained = loaded if prompt_cache is not None else None
@@ -61,7 +69,7 @@ class Writer:
         self.notes: list[str] = []  # what is to be told once the text stands
         self.draft: nn.Module | None = None
         if draft is not None and isinstance(self.kind, TextKind):
-            self.draft = prepare_decode(_load_draft(draft, run, cfg, tokenizer), compile=cfg.compile)
+            self.draft = prepare_decode(load_draft(draft, run, cfg, tokenizer), compile=cfg.compile)
 
     def new_caches(self, model: nn.Module | None = None) -> list | None:
         """Fresh caches of a model, of this one if none is given; None: the text is read again for every token."""
@@ -109,6 +117,17 @@ class Writer:
             prefill_chunk=self.cfg.prefill_chunk,
             rules=self.rules,
         )
+
+    def try_prompt(self, prompt: str) -> None:
+        """Read nothing and write nothing; only find out whether a prompt can be written for.
+
+        Raises:
+            DataError, ConfigError: what it cannot be.
+        """
+        if isinstance(self.kind, FillKind):
+            self.kind.read([prompt])
+        else:
+            self.steps([prompt], [0], self.new_caches(), self.sampler)
 
     def search(self, prompts: Sequence[str]) -> list[Written]:
         """The hypotheses of beam search: n_best for each prompt, best first."""
@@ -181,10 +200,14 @@ class Writer:
         there = path.exists()
         if there:
             known = load_prefix(path, self.trained, caches)
-            n_read = min(common(ids, known), ids.size(1) - 1)
-            for cache in caches:
-                cache.crop(n_read)
+            n_shared = min(common(ids, known), ids.size(1) - 1)
+            n_read = n_shared if _go_back(caches, n_shared) else 0
             found = f"{n_read} of {ids.size(1)} tokens of the prompt were read from it"
+            if n_read < n_shared:
+                found = (
+                    f"it begins with {n_shared} tokens of the prompt, but goes on otherwise, and this cache no longer "
+                    "holds what stood before: the prompt was read anew"
+                )
             self.notes.append(f"prompt cache {self.prompt_cache}: {found}")
         steps = self.steps(prompts, seeds, caches, self.sampler, n_read=n_read)
 
@@ -226,6 +249,18 @@ class Writer:
         return go_on()
 
 
+def _go_back(caches: Sequence[KVCache], n: int) -> bool:
+    """Take caches back to their first n tokens; False where one has forgotten too much: then all are empty."""
+    try:
+        for cache in caches:
+            cache.crop(n)
+    except ConfigError:
+        for cache in caches:
+            cache.reset()
+        return False
+    return True
+
+
 def needs_prompt(kind: TextKind | SourceKind | FillKind) -> str | None:
     """Why a kind of model cannot begin with nothing; None if it can."""
     if isinstance(kind, TextKind):
@@ -233,31 +268,3 @@ def needs_prompt(kind: TextKind | SourceKind | FillKind) -> str | None:
     if isinstance(kind, FillKind):
         return f"this run's model fills masked places: give a text with {MASK} where a token is missing, prompt=..."
     return "this run's model reads a source: give its ids, such as prompt='1 0 2'"
-
-
-def _rules(cfg: DictConfig, stop: Sequence[int]) -> list[Callable]:
-    """The rules that were asked for; those that change nothing are left out."""
-    from minitf.generation.rules import MinLength, NoRepeatNgram, RepetitionPenalty
-
-    rules: list[Callable] = []
-    if cfg.repetition_penalty != 1:
-        rules.append(RepetitionPenalty(cfg.repetition_penalty))
-    if cfg.no_repeat_ngram is not None:
-        rules.append(NoRepeatNgram(cfg.no_repeat_ngram))
-    if cfg.min_new_tokens != 0:
-        rules.append(MinLength(cfg.min_new_tokens, stop))
-    return rules
-
-
-def _load_draft(draft: str, run: str, cfg: DictConfig, tokenizer: Any) -> nn.Module:
-    """The model that drafts, after checking that its ids mean the same."""
-    from minitf.runs import load_run
-
-    model, own, run_cfg = load_run(user_path(draft), "best", list(cfg.allow))
-    kind = kind_of(model, own, run_cfg, draft)
-    if not isinstance(kind, TextKind) or own.content() != tokenizer.content():
-        raise ConfigError(
-            f"draft={draft} and run={run} have different tokenizers: train the draft with the same data and "
-            "data.tokenizer as the run"
-        )
-    return model

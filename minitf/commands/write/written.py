@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from minitf.training.stop import Interrupted, StopSignals
+
 if TYPE_CHECKING:
     from minitf.generation.generate import Step
 
@@ -57,6 +59,32 @@ class Written:
         return json.dumps(own | {"seconds": round(self.seconds, 6)} | self.extra, ensure_ascii=False)
 
 
+def heeding(steps: Iterator[Step], signals: StopSignals) -> Iterator[Step]:
+    """The same steps; a signal acts at once while the first is made, and waits for the end of a later one.
+
+    Args:
+        steps: one token for each row.
+        signals: of the command; held from the first step on.
+    """
+    for step in steps:
+        signals.hold()
+        yield step
+
+
+def end(signals: StopSignals) -> None:
+    """Let signals act again; one that came while a text was written is told, and ends the program.
+
+    Raises:
+        Interrupted: there was one.
+    """
+    try:
+        signals.release()
+    except Interrupted as wish:
+        wish.told = True
+        tell(f"interrupted by {wish.name}")
+        raise
+
+
 def follow(
     steps: Iterator[Step],
     texts: Sequence[Written],
@@ -71,16 +99,18 @@ def follow(
         streams: of the same rows, fresh.
         interrupted: asked after each step whether to end here.
     """
-    start = perf_counter()
+    start, over = perf_counter(), LENGTH
     for step in steps:
         rows = zip(texts, streams, step.ids.tolist(), step.logprobs.tolist(), step.finished.tolist(), strict=True)
         yield [_add(*row, start) for row in rows]
         if all(text.finished for text in texts):
             break
         if interrupted():
+            over = INTERRUPTED
             break
+    if hasattr(steps, "close"):
+        steps.close()  # what its end says must not wait for the garbage collection
     # a row that had ended before its neighbours is as it was
-    over = LENGTH if not interrupted() else INTERRUPTED
     pieces = []
     for text, stream in zip(texts, streams, strict=True):
         text.finished = text.finished or over
