@@ -46,12 +46,10 @@ class KVCache:
         n_bytes: memory of the stored entries, in bytes: of the tensors that exist, used or not; the positions, 8 bytes
             each, do not count.
         plain: True while all that was stored was plain.
-        plain: True while nothing padded, packed or reordered was stored.
         key: where a config holds its settings, for messages.
     """
 
     key: str = "cache"
-
     raw_keys: bool = False
     in_order: bool = True
     keeps: tuple[int, int] | None = None
