@@ -1,4 +1,4 @@
-"""What goes with a choice: the task and data of a model, the data and head of a task, where the user does not say."""
+"""What goes with a choice where the user does not say: a task and a model with data, a task with a model, and so on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def suited(typed: Sequence[str]) -> list[str]:
     table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
     said = {key.lstrip("+~"): value for key, _, value in (argument.partition("=") for argument in typed)}
     added: list[str] = []
-    for group in ("model", "task"):
+    for group in ("data", "model", "task"):
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
         options = [option.strip() for option in _inside(chosen[-1]).split(",")] if chosen else []
         wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
@@ -32,6 +32,7 @@ def suited(typed: Sequence[str]) -> list[str]:
             needs = "; ".join(f"{o} with {' '.join(w) or 'the usual'}" for o, w in zip(options, wanted, strict=True))
             raise ConfigError(f"{group}={','.join(options)} cannot be one sweep, they go with different data: {needs}")
         added += wanted[0] if wanted else []
+        said |= {key: value for key, _, value in (override.partition("=") for override in added)}
     return added
 
 

@@ -14,6 +14,8 @@ def test_a_model_brings_its_task_and_a_task_its_data():
     assert suited(["model=gpt_tiny"]) == []
     assert suited(["model=bert_tiny", "seed=1"]) == ["task=masked_lm", "data.tokenizer.special=[bos,mask]"]
     assert suited(["task=classify", "model=bert_tiny"]) == ["data=majority", "model/head=classify"]
+    assert suited(["data=histogram"]) == ["task=tag", "model=bert_tiny", "model/head=tag"]
+    assert suited(["data=repeat"]) == ["task=answer"]
     assert suited(["-m", "model=encdec_tiny", "seed=0,1"]) == ["task=seq2seq", "data=reverse"]
 
 
@@ -22,7 +24,8 @@ def test_what_was_typed_wins():
     assert suited(["model=bert_tiny", "task=tag", "model/head=mine", "data=histogram"]) == []
     assert suited(["model=bert_tiny", "data.tokenizer.special=[bos]"]) == ["task=masked_lm"]
     assert suited(["task=masked_lm", "data=shakespeare"]) == ["data.tokenizer.special=[bos,mask]"]
-    assert suited(["task=masked_lm", "data=majority"]) == []
+    assert suited(["data=repeat", "task=causal_lm"]) == []
+    assert suited(["data=histogram", "model=gpt_tiny"]) == ["task=tag", "model/head=tag"]
 
 
 def test_a_sweep_over_models_of_one_kind_only():

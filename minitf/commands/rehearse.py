@@ -63,6 +63,7 @@ def check_together(model: nn.Module, objective: Any, seq_len: int) -> None:
 
 TASK_OF = {
     "text": "causal_lm or masked_lm",
+    "answers": "answer",
     "seq2seq": "seq2seq",
     "pointer": "pointer",
     "classify": "classify",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,10 +25,16 @@ class BaseData(L.LightningDataModule):
         seed: an integer >= 0.
 
     Attributes:
-        gives: what its batches are made for: "text" (next or hidden tokens), "seq2seq", "pointer", "classify" or "tag".
+        gives: what its batches are made for: "text" (next or hidden tokens), "answers" (next tokens of which
+            some are scored), "seq2seq", "pointer", "classify" or "tag".
         name: for messages.
         record: plain values that a run keeps; "sha256" stands for the content.
         val_bytes: UTF-8 bytes of the validation split, where it is text.
+        source: the task or source that the content comes from; its docstring tells people what it is.
+        roles: names of the gold in its batches. "gold.<role>" (B,T,K): for each place of `targets` (for one label: T is
+            1) up to K columns that answer it, -1 where there is none (further); columns of "src" for an
+            encoder-decoder, of "ids" otherwise.
+        solved: share of right answers of a model that has solved the task; None where nobody can say.
 
     Raises ConfigError for sizes below 1.
     """
@@ -36,6 +42,9 @@ class BaseData(L.LightningDataModule):
     gives: ClassVar[str]
     name: str
     val_bytes: int | None = None
+    source: object
+    roles: tuple[str, ...] = ()
+    solved: float | None = None
 
     def __init__(self, seq_len: int, batch_size: int, seed: int) -> None:
         super().__init__()
@@ -75,6 +84,18 @@ class BaseData(L.LightningDataModule):
     def baselines(self) -> dict[str, float]:
         """Scores of simpler models on the same splits, by name."""
         return {}
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for ids of "ids"."""
+        return [str(i) for i in ids]
+
+    def src_symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for ids of "src"."""
+        return self.symbols(ids)
+
+    def answer_symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for targets and labels; not for those of "pointer", which are columns of "src"."""
+        return self.symbols(ids) if self.facts["n_classes"] is None else [str(i) for i in ids]
 
     def save(self, folder: Path) -> None:
         """Keep in a run folder what is needed to use a model of this data."""

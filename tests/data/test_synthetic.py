@@ -9,8 +9,12 @@ import pytest
 import torch
 
 from minitf.config import build_data, compose, config_dir
+from minitf.data.arrays import ValRows
+from minitf.data.synthetic.coreference import ANIMALS, OF_ANIMALS, THINGS
+from minitf.data.synthetic.grammar_mix import PARTS
 from minitf.data.synthetic.majority import Majority
-from minitf.data.synthetic.module import SyntheticData, ValRows
+from minitf.data.synthetic.measure_words import NOUNS
+from minitf.data.synthetic.module import SyntheticData
 from minitf.data.synthetic.reverse import Reverse
 from minitf.errors import ConfigError, DataError
 
@@ -62,6 +66,145 @@ def check_histogram(row, made):
     assert real(row["targets"], row["pos"]) == [min(ids.count(i), made.task.most) - 1 for i in ids]
 
 
+def check_copy(row, made):
+    ids = real(row["ids"], row["pos"])
+    end = ids.index(made.task.n_symbols)
+    asked = [answer for answer in row["targets"].tolist() if answer != IGNORED]
+    assert asked == [*ids[:end], made.task.n_symbols]
+    assert ids[end + 1 :] == ids[:end]
+    assert row["targets"].tolist()[end : 2 * end + 1] == asked
+
+
+def check_sort(row, made):
+    src, wanted = real(row["src"], row["src_pos"]), real(row["targets"], row["pos"])
+    assert wanted == [*sorted(src), made.task.n_symbols]
+    assert real(row["ids"], row["pos"]) == [made.task.n_symbols, *sorted(src)]
+
+
+def check_repeat(row, made):
+    ids, targets = row["ids"].tolist(), row["targets"].tolist()
+    assert ids[0] == 0
+    period = ids.index(ids[1], 2) - 1 if ids[1] in ids[2:] else len(ids) - 1
+    text = [*ids[1:], targets[-1]]
+    assert len(set(text[:period])) == period
+    assert all(text[i] == text[i - period] for i in range(period, len(text)))
+    assert targets == [IGNORED] * period + text[period:]
+
+
+def check_look_back(row, made):
+    ids = row["ids"].tolist()
+    for t, targets in enumerate(row["targets"].tolist()):
+        assert targets == [ids[t - k] if t >= k else IGNORED for k in range(1, made.task.n_back + 1)]
+
+
+def check_bigram_backcopy(row, made):
+    ids, targets = row["ids"].tolist(), row["targets"].tolist()
+    assert ids[0] == 0
+    assert targets[:-1] == ids[1:]
+    for t, token in enumerate(ids):
+        if 1 <= token <= made.task.n_triggers:
+            assert targets[t] == ids[t - 1]
+
+
+def check_mqar(row, made):
+    ids, targets, half = row["ids"].tolist(), row["targets"].tolist(), made.task.vocab_size // 2
+    n = made.task.n_pairs
+    value_of = dict(zip(ids[: 2 * n : 2], ids[1 : 2 * n : 2], strict=True))
+    assert len(value_of) == n
+    assert all(0 < key < half <= value for key, value in value_of.items())
+    asked = [t for t, answer in enumerate(targets) if answer != IGNORED]
+    assert sorted(ids[t] for t in asked) == sorted(value_of)
+    assert all(t >= 2 * n and targets[t] == value_of[ids[t]] == ids[t + 1] for t in asked)
+
+
+def check_who_chases_whom(row, made):
+    words = made.task.symbols(row["ids"].tolist())
+    assert words[1].endswith("s")
+    assert words[3] == "who?"
+    assert made.task.symbols(row["targets"].tolist()[-1:]) == words[:1] != [words[2]]
+
+
+def check_agreement(row, made):
+    words = made.task.symbols(real(row["ids"], row["pos"]))
+    inner = words[words.index(",") + 1 :] if "," in words else words
+    assert (words[0] == "under") == ("," in words)
+    assert inner[0] == "the"
+    last = len(words) - 1
+    assert row["targets"].tolist()[:last] == [IGNORED] * last
+    assert made.task.symbols([int(row["targets"][last])]) == ["are" if inner[1].endswith("s") else "is"]
+
+
+def check_coreference(row, made):
+    the, first, _, _, second, *_, said, question = made.task.symbols(real(row["ids"], row["pos"]))
+    assert (the, question) == ("the", "who?")
+    animals, things = set(ANIMALS["en"]), set(THINGS["en"])
+    meant = animals if said in OF_ANIMALS["en"] else things
+    assert len({first, second} & animals) == len({first, second} & things) == 1
+    assert made.task.symbols([int(row["targets"][9])]) == [({first, second} & meant).pop()]
+
+
+def check_modular(row, made):
+    a, _, b, _ = row["ids"].tolist()
+    sign = made.task.symbols(row["ids"].tolist())[1]
+    assert row["targets"].tolist() == [IGNORED] * 3 + [(a + b if sign == "+" else a - b) % made.task.modulus]
+
+
+def check_dyck(row, made):
+    ids, targets, n = row["ids"].tolist(), row["targets"].tolist(), made.task.n_types
+    assert ids[0] == 0
+    still_open = []
+    for t, token in enumerate(ids):
+        if 1 <= token <= n:
+            still_open.append(token)
+        elif token > n:
+            assert still_open.pop() == token - n
+        assert len(still_open) <= made.task.max_depth
+        following = [*ids, targets[-1]][t + 1]
+        assert targets[t] == (following if following > n else IGNORED)
+    assert still_open == [targets[-1] - n]
+
+
+def check_measure_words(row, made):
+    words = made.task.symbols(real(row["ids"], row["pos"]))
+    topic = words[words.index("，") - 1]
+    (wanted,) = (measure for measure, nouns in NOUNS.items() if topic in nouns.split())
+    last = len(words) - 1
+    assert words[last] in "一两三"
+    assert row["targets"].tolist()[:last] == [IGNORED] * last
+    assert made.task.answer_symbols([int(row["targets"][last])]) == [wanted]
+
+
+def check_grammar_mix(row, made):
+    names = made.task.symbols(range(made.facts["vocab_size"]))
+    targets = [names[i] if i >= 0 else None for i in row["targets"].tolist()]
+    words = [names[i] for i in row["ids"].tolist()]
+    assert len(set(names)) == len(names)
+    start, n_answers = 1, 0
+    for clause in " ".join(words[1:]).split(" ."):
+        clause = clause.split()
+        answers = targets[start : start + len(clause)]
+        start += len(clause) + 1
+        asked = [i for i, answer in enumerate(answers) if answer is not None]
+        n_answers += len(asked)
+        if not asked:
+            continue
+        (at,) = asked
+        answer = answers[at]
+        assert clause[at + 1 :] in ([answer], [])
+        if "it" in clause:
+            nouns, said = {clause[0], clause[2]}, clause[4]
+            assert (answer in PARTS["animal"]) == (said in PARTS["of_animal"])
+            assert answer in nouns
+            assert len(nouns & set(PARTS["animal"])) == 1
+        elif clause[0] in PARTS["name"]:
+            assert answer == {clause[0]: clause[1], clause[2]: clause[3]}[clause[4]]
+        elif clause[0] in PARTS["verb"]:
+            assert PARTS["particle"].index(answer) == PARTS["verb"].index(clause[0])
+        else:
+            assert answer == ("are" if clause[0].endswith("s") else "is")
+    assert n_answers == sum(answer is not None for answer in targets)
+
+
 CHECKS = {name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")}
 
 
@@ -78,13 +221,15 @@ def test_the_answers_are_right_and_only_real_places_are_scored(name):
         row = {key: value[i] for key, value in batch.items() if key != "n_scored"}
         CHECKS[name](row, made)
         for ids, pos in (("src", "src_pos"), ("ids", "pos")):
-            if ids in row:
+            if pos in row:
                 n = int((row[pos] >= 0).sum())
                 assert row[pos].tolist() == [*range(n), *[-1] * (len(row[pos]) - n)]
+            if ids in row:
                 assert row[ids].min() >= 0
                 assert row[ids].max() < made.facts["src_vocab_size" if ids == "src" else "vocab_size"]
-        if "targets" in row:
-            assert ((row["targets"] == IGNORED) == (row["pos"] < 0)).all()
+        if "targets" in row and "pos" in row:
+            assert (row["targets"][row["pos"] < 0] == IGNORED).all()
+            assert made.gives == "answers" or (row["targets"][row["pos"] >= 0] != IGNORED).all()
     scored = (batch["targets"] != IGNORED).sum() if "targets" in batch else len(batch["label"])
     assert batch["n_scored"] == scored
 
@@ -133,7 +278,18 @@ def test_processes_share_the_validation_rows_and_do_as_many_batches(world_size):
     ("name", "override", "message"),
     [
         ("reverse", "data.task.n_symbols=1", "n_symbols .1. must be a whole number from 2 to 4096"),
-        ("reverse", "data.seq_len=3", r"data.seq_len \(3\) must be at least 4"),
+        ("reverse", "data.seq_len=2", r"rows of data.seq_len=2 hold 1 symbols .* fewer than data.task.least=2"),
+        ("copy", "data.task.form=other", r"data.task.form must be one of seq2seq, answers, tag, got 'other'"),
+        ("repeat", "data.task.most=30", r"least \(4\) <= most \(30\) <= n_symbols \(23\) must hold"),
+        ("repeat", "data.seq_len=12", r"data.seq_len \(12\) must be at least data.task.most \+ 2 \(13\)"),
+        ("look_back", "data.seq_len=4", r"data.seq_len \(4\) must be larger than data.task.n_back \(4\)"),
+        ("mqar", "data.task.n_pairs=128", r"vocab_size \(256\) must be even, and leave keys enough"),
+        ("mqar", "data.seq_len=15", r"data.seq_len \(15\) must be at least 16"),
+        ("who_chases_whom", "data.seq_len=5", r"data.seq_len \(5\) must be 4"),
+        ("who_chases_whom", "data.task.language=fr", "must be en or zh, got 'fr'"),
+        ("agreement", "data.seq_len=14", r"data.seq_len \(14\) must be at least 15"),
+        ("coreference", "data.task.variant=other", "must be property or order, got 'other'"),
+        ("bigram_backcopy", "data.task.n_triggers=22", r"at most 21 of n_symbols \(24\)"),
         ("sort_pointer", "data.seq_len=17", r"must lie between 2 and data.task.n_numbers \(16\)"),
         ("majority", "data.seq_len=2", "at least 3"),
         ("histogram", "data.seq_len=3", r"largest tag, data.task.most=4"),
@@ -147,7 +303,7 @@ def test_what_cannot_be_made_is_refused(name, override, message):
 
 def test_too_few_different_rows_are_noticed():
     with pytest.raises(DataError, match="too few different rows"):
-        SyntheticData(Reverse(2), seq_len=4, batch_size=2, n_val=512, seed=0).prepare(lambda line: None)
+        SyntheticData(Reverse(2, 2, "seq2seq"), seq_len=4, batch_size=2, n_val=512, seed=0).prepare(lambda line: None)
 
 
 def test_a_tie_never_remains():

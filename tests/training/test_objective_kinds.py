@@ -13,6 +13,7 @@ from minitf.models.head.lm import LMHead
 from minitf.models.head.pointer import PointerHead
 from minitf.models.head.pool.mean import MeanPool
 from minitf.models.head.tag import TokenHead
+from minitf.training.objective.answer import Answer
 from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.objective.classify import Classify
 from minitf.training.objective.masked_lm import MaskedLM
@@ -85,14 +86,21 @@ def case(name):
         memory = model.encode(batch["src"])
         logits = model.head(model.hidden(ids, memory=memory, memory_pos=src_pos), memory, src_pos)
         return Pointer(), model, batch, logits[scored], batch["targets"][scored]
-    objective = {"masked_lm": MaskedLM(), "seq2seq": Seq2Seq(), "tag": TagTokens()}[name]
+    objective = {"masked_lm": MaskedLM(), "seq2seq": Seq2Seq(), "tag": TagTokens(), "answer": Answer()}.get(name)
+    if name == "readouts":  # three of them, each with four classes
+        model = Tagger(TokenHead(d_model=D, n_classes=12))
+        batch = {"ids": ids, "targets": torch.where(scored, targets % 4, -100)[..., None].repeat(1, 1, 3)}
+        batch["targets"][:, :, 1] = ids % 4
+        logits = model.head(model.hidden(ids)).view(B, T, 3, 4)
+        return TagTokens(), model, batch, logits[batch["targets"] != -100], batch["targets"][batch["targets"] != -100]
     model = (Translator if name == "seq2seq" else Tagger)(tagger() if name == "tag" else lm())
     batch = {"ids": ids, "targets": targets, **(source if name == "seq2seq" else {})}
+    model.sees_future = name not in ("answer", "seq2seq")
     read = {} if name != "seq2seq" else {"memory": model.encode(batch["src"]), "memory_pos": src_pos}
     return objective, model, batch, model.head(model.hidden(ids, **read))[scored], targets[scored]
 
 
-KINDS = ["masked_lm", "seq2seq", "pointer", "classify", "tag"]
+KINDS = ["masked_lm", "answer", "seq2seq", "pointer", "classify", "tag", "readouts"]
 
 
 def run(objective, model, batch):

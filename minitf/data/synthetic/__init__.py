@@ -5,6 +5,7 @@ One file a task. A task makes rows; `module.SyntheticData` keeps training and va
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +14,9 @@ from minitf.errors import ConfigError
 
 IGNORED = -100  # a target that is not scored
 NO_TOKEN = -1  # the position of padding
+NO_SOURCE = -1  # where a role has no (further) source
+GOLD = "gold."  # what the names of gold arrays begin with
+COUNTED = 4000  # rows that baselines are counted on
 
 Rows = dict[str, np.ndarray]
 
@@ -23,12 +27,20 @@ class SyntheticTask:
     Attributes:
         gives: the kind of its batches, see `minitf.data.base.BaseData`.
         question: names of the arrays that make a row what it is; rows that agree in them are the same example.
+        roles: names of the arrays that say what an answer must be read from. "gold.<role>", int64 (n, T, K): for each
+            place of `targets` (for one label: T is 1) up to K columns that answer it, NO_SOURCE where there is none;
+            columns of "src" for an encoder-decoder, of "ids" otherwise.
+        solved: share of the answers that are right in a model that has solved the task.
+        val_share: share of all rows that belongs to validation; training draws from the others.
         vocab_size: ids that the model reads (of an encoder-decoder: the decoder).
         src_vocab_size: ids of the source of an encoder-decoder.
-        n_classes: number of answers of "classify" and "tag".
+        n_classes: number of outputs of "classify" and "tag".
     """
 
-    gives: ClassVar[str]
+    gives: str
+    roles: ClassVar[tuple[str, ...]] = ()
+    solved: float = 1.0
+    val_share: float = 1 / 8
     question: ClassVar[tuple[str, ...]] = ("ids",)
     vocab_size: int
     src_vocab_size: int | None = None
@@ -46,9 +58,35 @@ class SyntheticTask:
             seq_len: tokens of the longest row, T.
 
         Returns:
-            int64 arrays (n, ...) as the task's batches hold them.
+            int64 arrays (n, ...) as the task's batches hold them, those of `roles` among them.
         """
         raise NotImplementedError
+
+    def baselines(self, seq_len: int) -> dict[str, float]:
+        """Share of right answers without what the task is about, by name; the docstring of the task says how.
+
+        "no attention": the best guess from the token at hand alone. "order-blind": the best guess from which tokens
+        can be seen, not where. "best offset": the best guess from one token at a fixed distance. Where a task does not
+        say otherwise the first and the last are counted, and nothing is said about order.
+        """
+        from minitf.data.synthetic.guessing import counted
+
+        rows = self.rows(np.random.default_rng(0), COUNTED, seq_len)
+        sees_later = self.gives != "answers"
+        n_known = self.vocab_size if self.src_vocab_size is None else max(self.vocab_size, self.src_vocab_size)
+        return counted(rows, n_known, self.n_classes or max(n_known, seq_len), sees_later)
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for ids of `ids`; numbers unless the task has words."""
+        return [str(i) for i in ids]
+
+    def src_symbols(self, ids: Sequence[int]) -> list[str]:
+        """The same for ids of `src`."""
+        return self.symbols(ids)
+
+    def answer_symbols(self, ids: Sequence[int]) -> list[str]:
+        """The same for targets and labels."""
+        return self.symbols(ids) if self.n_classes is None else [str(i) for i in ids]
 
 
 MOST = 4096  # different symbols or classes; a synthetic task with more shows nothing new

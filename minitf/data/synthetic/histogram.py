@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minitf.data.synthetic import IGNORED, Rows, SyntheticTask, check_number, lengths, places
+from minitf.data.synthetic import IGNORED, NO_SOURCE, Rows, SyntheticTask, check_number, lengths, places
 from minitf.errors import ConfigError
 
 
@@ -20,6 +20,7 @@ class Histogram(SyntheticTask):
     """
 
     gives = "tag"
+    roles = ("equal",)
     question = ("ids", "pos")
 
     def __init__(self, n_symbols: int, most: int) -> None:
@@ -34,5 +35,13 @@ class Histogram(SyntheticTask):
     def rows(self, rng: np.random.Generator, n: int, seq_len: int) -> Rows:
         _, real = lengths(rng, n, max(1, seq_len // 2), seq_len)
         ids = np.where(real, rng.integers(self.n_symbols, size=(n, seq_len)), 0)
-        counts = ((ids[:, :, None] == ids[:, None, :]) & real[:, None, :]).sum(2)
-        return {"ids": ids, "pos": places(real), "targets": np.where(real, counts.clip(max=self.most) - 1, IGNORED)}
+        equal = (ids[:, :, None] == ids[:, None, :]) & real[:, None, :]
+        return {
+            "ids": ids,
+            "pos": places(real),
+            "targets": np.where(real, equal.sum(2).clip(max=self.most) - 1, IGNORED),
+            "gold.equal": np.where(equal & real[:, :, None], np.arange(seq_len), NO_SOURCE),
+        }
+
+    def answer_symbols(self, ids: list[int]) -> list[str]:
+        return [f"{i + 1}+" if i + 1 == self.most else str(i + 1) for i in ids]

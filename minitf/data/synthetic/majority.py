@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minitf.data.synthetic import Rows, SyntheticTask, check_number, lengths, places
+from minitf.data.synthetic import NO_SOURCE, Rows, SyntheticTask, check_number, lengths, places
 from minitf.errors import ConfigError
 
 
@@ -19,6 +19,7 @@ class Majority(SyntheticTask):
     """
 
     gives = "classify"
+    roles = ("winner",)
     question = ("ids", "pos")
 
     def __init__(self, n_symbols: int) -> None:
@@ -40,4 +41,5 @@ class Majority(SyntheticTask):
         for row in np.flatnonzero((counts == top).sum(1) > 1):
             others = np.flatnonzero(real[row] & (ids[row] != label[row]))
             ids[row, rng.choice(others)] = label[row]
-        return {"ids": ids, "pos": places(real), "label": label}
+        winners = np.where(real & (ids == label[:, None]), np.arange(seq_len), NO_SOURCE)
+        return {"ids": ids, "pos": places(real), "label": label, "gold.winner": winners[:, None, :]}

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
 
+from minitf.data.arrays import ValRows, n_scored, tensors
 from minitf.data.base import BaseData
-from minitf.data.synthetic import IGNORED, Rows, SyntheticTask
+from minitf.data.synthetic import Rows, SyntheticTask
 from minitf.data.windows import rows_per_part
 from minitf.errors import ConfigError, DataError
 from minitf.memory import total_memory
 
-VAL_SHARE = 8  # one row in so many belongs to validation, by a hash of what it asks
 PATIENCE = 64  # draws that bring no new row before a task counts as exhausted
 
 
 class SyntheticData(BaseData):
     """Rows of one task. A row belongs to training or to validation by a hash of its content, so no row is in both.
+
+    The share of the rows that belong to validation is the task's `val_share`.
 
     Args:
         task: makes the rows.
@@ -58,20 +59,48 @@ class SyntheticData(BaseData):
         task = self.task
         return {"vocab_size": task.vocab_size, "src_vocab_size": task.src_vocab_size, "n_classes": task.n_classes}
 
+    @property
+    def source(self) -> SyntheticTask:
+        return self.task
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        return self.task.roles
+
+    @property
+    def solved(self) -> float:
+        return self.task.solved
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        return self.task.symbols(ids)
+
+    def src_symbols(self, ids: Sequence[int]) -> list[str]:
+        return self.task.src_symbols(ids)
+
+    def answer_symbols(self, ids: Sequence[int]) -> list[str]:
+        return self.task.answer_symbols(ids)
+
+    def baselines(self) -> dict[str, float]:
+        return self.task.baselines(self.seq_len)
+
     def prepare(self, progress: Callable[[str], object] = print) -> SyntheticData:
         """Make the validation split. Returns self. Raises DataError where the task has too few different rows."""
-        n_scored = _n_scored(self._val)
+        n_answers = n_scored(self._val)
         content = hashlib.sha256(b"".join(name.encode() + rows.tobytes() for name, rows in sorted(self._val.items())))
-        settings = {name: value for name, value in vars(self.task).items() if name not in self.facts}
+        own = vars(self.task).items()
+        hidden = {*self.facts, "val_share"}  # follow from the others
+        settings = {name: value for name, value in own if not (name in hidden or name.startswith("_"))}
         self.record = {
             "source": f"synthetic: {self.name}",
+            "licence": "none is needed: the rows are made from a seed",
+            "split": f"by row: hash of what it asks, {self.task.val_share:.3g} of them for validation",
             "sha256": content.hexdigest(),
             "task": settings,
             **{name: value for name, value in self.facts.items() if value is not None},
             "val_rows": self.n_val,
-            "val_scored": n_scored,
+            "val_scored": n_answers,
         }
-        progress(f"{self.name} {json.dumps(settings)}: {self.n_val:,} validation rows, {n_scored:,} answers to give")
+        progress(f"{self.name} {json.dumps(settings)}: {self.n_val:,} validation rows, {n_answers:,} answers to give")
         return self
 
     def steps(self) -> SyntheticData:
@@ -82,7 +111,7 @@ class SyntheticData(BaseData):
         n = rows_per_part(self.batch_size, n_micro)
         rows = self._draw(np.random.default_rng([self.seed, step]), self.batch_size, validation=False)
         part = {name: array[micro * n : (micro + 1) * n] for name, array in rows.items()}
-        return {**_tensors(part), "n_scored": _n_scored(rows)}
+        return {**tensors(part), "n_scored": n_scored(rows)}
 
     def val_batches(self) -> ValRows:
         rows = rows_per_part(self.batch_size, self.n_micro, self.world_size)
@@ -98,10 +127,12 @@ class SyntheticData(BaseData):
         seen: set[bytes] = set()
         missing, idle = n, 0
         while missing:
-            rows = self.task.rows(rng, max(16, missing * (VAL_SHARE if validation else 1)), self.seq_len)
+            rows = self.task.rows(
+                rng, max(16, math.ceil(missing / self.task.val_share) if validation else missing), self.seq_len
+            )
             keep = []
             for i, key in enumerate(self._keys(rows)):
-                if (key[0] % VAL_SHARE == 0) == validation and key not in seen and len(keep) < missing:
+                if (_chance(key) < self.task.val_share) == validation and key not in seen and len(keep) < missing:
                     keep.append(i)
                     if validation:
                         seen.add(key)
@@ -121,44 +152,6 @@ class SyntheticData(BaseData):
         return (hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in asked)
 
 
-class ValRows:
-    """The validation rows in batches; process r of W takes batches r, r + W, ...
-
-    Where they do not come out even, the last ones get one row in which nothing is scored, as in `ValBatches`.
-
-    Args:
-        arrays: the rows of the split.
-        rows: rows per batch.
-        rank, world_size: number of this process, and how many there are.
-    """
-
-    def __init__(self, arrays: Rows, rows: int, rank: int = 0, world_size: int = 1) -> None:
-        self.arrays, self.rows, self.rank, self.world_size = arrays, rows, rank, world_size
-        self.n_rows = len(next(iter(arrays.values())))
-
-    def __len__(self) -> int:
-        return -(-self.n_rows // (self.rows * self.world_size))
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for index in range(len(self)):
-            first = (index * self.world_size + self.rank) * self.rows
-            if first < self.n_rows:
-                yield _tensors({name: array[first : first + self.rows] for name, array in self.arrays.items()})
-            else:
-                yield _unscored({name: array[:1] for name, array in self.arrays.items()})
-
-
-def _tensors(rows: Rows) -> dict[str, Tensor]:
-    return {name: torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)) for name, array in rows.items()}
-
-
-def _unscored(rows: Rows) -> dict[str, Tensor]:
-    batch = _tensors(rows)
-    for name in ("targets", "label"):
-        if name in batch:
-            batch[name] = torch.full_like(batch[name], IGNORED)
-    return batch
-
-
-def _n_scored(rows: Rows) -> int:
-    return int((rows["targets"] != IGNORED).sum()) if "targets" in rows else len(rows["label"])
+def _chance(key: bytes) -> float:
+    """A number from 0 to 1 made of a hash."""
+    return int.from_bytes(bytes([key[0] % 8]) + key[1:4], "big") / 2**27

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minitf.data.synthetic import IGNORED, Rows, SyntheticTask, check_number, lengths, places
+from minitf.data.synthetic import IGNORED, NO_SOURCE, Rows, SyntheticTask, check_number, lengths, places
 from minitf.errors import ConfigError
 
 
@@ -20,6 +20,7 @@ class SortPointer(SyntheticTask):
     """
 
     gives = "pointer"
+    roles = ("sort",)
     question = ("src", "src_pos")
 
     def __init__(self, n_numbers: int) -> None:
@@ -46,4 +47,8 @@ class SortPointer(SyntheticTask):
             "ids": np.where(real, read, 0),
             "pos": places(real),
             "targets": np.where(real, order, IGNORED),
+            "gold.sort": np.where(real, order, NO_SOURCE)[:, :, None],
         }
+
+    def symbols(self, ids: list[int]) -> list[str]:
+        return ["[start]" if i == self.n_numbers else str(i) for i in ids]

@@ -24,7 +24,7 @@ class Objective:
     """The interface of every objective.
 
     Attributes:
-        takes: the kind of data it is for: "text", "hidden_text", "seq2seq", "pointer", "classify" or "tag".
+        takes: the kind of data it is for: "text", "hidden_text", "answers", "seq2seq", "pointer", "classify" or "tag".
         sums: the metrics that are summed up over batches.
         needs_causal: a model that sees the next token would copy it.
         reads_source: whether a batch has another sequence, "src", that the model encodes first.

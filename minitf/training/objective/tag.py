@@ -9,9 +9,10 @@ from minitf.training.objective import IGNORED, Objective, cross_entropy, result
 
 
 class TagTokens(Objective):
-    """Tagging: a class for each token.
+    """Tagging: a class for each token, or several classes, one from each read-out.
 
-    A batch has "ids" and "targets" (B,T), the classes, and "pos" where it is padded. It counts "n_correct".
+    A batch has "ids", "targets", the classes, and "pos" where it is padded. It counts "n_correct". With "targets"
+    (B,T,R) there are R read-outs: the outputs of the head, C in all, are R groups of C / R classes.
     """
 
     takes = "tag"
@@ -23,5 +24,11 @@ class TagTokens(Objective):
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = model.hidden(batch["ids"], batch.get("pos"))
         targets = batch["targets"].flatten()
-        loss, nll, correct = cross_entropy(model.head, hidden.flatten(0, 1), targets, count=True)
+        n_readouts = batch["targets"].size(2) if batch["targets"].dim() == 3 else 1
+
+        def read_out(rows: Tensor) -> Tensor:
+            return model.head(rows).unflatten(-1, (n_readouts, -1)).flatten(0, 1)
+
+        head = model.head if n_readouts == 1 else read_out
+        loss, nll, correct = cross_entropy(head, hidden.flatten(0, 1), targets, count=True)
         return result(model, loss, (targets != IGNORED).sum(), nll, n_correct=correct)
