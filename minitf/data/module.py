@@ -7,17 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
 import tokenizers
 
 from minitf.data import ngram, store
 from minitf.data.base import BaseData
+from minitf.data.document_rows import TrainDocuments, ValDocuments
+from minitf.data.encoding import encode, not_in_training
+from minitf.data.gold import GoldTable, WithGold
+from minitf.data.packing import Layout
 from minitf.data.text import Documents
-from minitf.data.tokenizer import BaseTokenizer, id_dtype, load_tokenizer
+from minitf.data.tokenizer import BaseTokenizer, load_tokenizer
 from minitf.data.windows import TrainWindows, ValBatches, View, rows_per_part
-from minitf.errors import DataError
+from minitf.errors import ConfigError, DataError
 
-PROGRESS_EVERY = 2.0  # seconds between lines while a long text is encoded
+ROWS = ("stream", "packed", "padded")
 
 
 class Source(Protocol):
@@ -32,27 +35,49 @@ class Source(Protocol):
 class DataModule(BaseData):
     """Text of one source as batches for next-token prediction, or for another view of it (`look_through`).
 
-    The documents of a split are laid out as bos + ids, one after the other. A row may cover several documents.
+    The documents of a split are laid out as bos + ids, one after the other. Each token but the first is asked for.
 
     Args:
         source: gives the documents, already split.
         tokenizer: a recipe; it is trained on the training split only.
         seq_len: tokens per row, T.
         batch_size: rows per optimizer step, B.
-        seed: an integer >= 0; order of the training windows.
+        seed: an integer >= 0; order of the training rows.
+        rows: "stream": windows of the text, which do not care where a document ends. "packed": a row holds whole
+            documents, or pieces of those that are longer, which do not see each other. "padded": one document or piece
+            a row, filled up with padding.
+        gold: whether batches of validation say where answers stand. The source has `roles` and `token_gold` then, see
+            `minitf.data.gold`.
 
-    Raises ConfigError for sizes below 1.
+    Raises ConfigError for sizes below 1, for other rows, and for gold where the source has none.
     """
 
     gives = "text"
 
-    def __init__(self, source: Source, tokenizer: BaseTokenizer, seq_len: int, batch_size: int, seed: int) -> None:
+    def __init__(
+        self,
+        source: Source,
+        tokenizer: BaseTokenizer,
+        seq_len: int,
+        batch_size: int,
+        seed: int,
+        rows: str = "stream",
+        gold: bool = False,
+    ) -> None:
         super().__init__(seq_len, batch_size, seed)
+        if rows not in ROWS:
+            raise ConfigError(f"data.rows ({rows!r}) must be one of {', '.join(ROWS)}")
+        if gold and not getattr(source, "roles", ()):
+            raise ConfigError(
+                f"data.gold=true: {source.name} does not say where answers stand; data=python_stdlib does"
+            )
+        self.rows, self.gold = rows, gold
         self.source = source
         self.name = source.name
         self.tokenizer = tokenizer
         self._view: View | None = None
-        self._train: TrainWindows | None = None
+        self._train: TrainWindows | TrainDocuments | None = None
+        self._layouts: dict[str, Layout] = {}
         self._entry: Path | None = None
 
     def prepare(self, progress: Callable[[str], object] = print) -> "DataModule":
@@ -76,7 +101,7 @@ class DataModule(BaseData):
         self._entry = store.entry_folder(content, self.tokenizer.settings, tokenizers.__version__)
         prepared = self._load(progress) or self._make(documents, progress)
         for part, ids in [("training", prepared.train), ("validation", prepared.val)]:
-            if len(ids) <= self.seq_len:
+            if self.rows == "stream" and len(ids) <= self.seq_len:
                 raise self._too_short(part, len(ids))
         self.tokenizer = prepared.tokenizer
         self.val_bytes = sum(len(text.encode("utf-8")) for text in documents.val)
@@ -91,7 +116,18 @@ class DataModule(BaseData):
             "train_tokens": self.n_train_tokens,
             "val_tokens": self.n_val_tokens,
             "val_bytes": self.val_bytes,
+            "rows": self.rows,
         }
+        if self.rows != "stream":
+            for split, ids in [("train", self._train_ids), ("val", self._val_ids)]:
+                layout = Layout(ids, self.tokenizer.bos_id, self.seq_len, packed=self.rows == "packed")
+                self._layouts[split] = layout
+                self.record |= {f"{split}_rows": layout.n_rows, f"{split}_fill": round(layout.fill, 4)}
+            progress(f"{self.rows} rows of training: {self._layouts['train'].told}")
+        if self.gold:
+            batches = self.val_batches()
+            self.record["gold"] = {"share_of_val_tokens": batches.shares, "documents_without": self._gold.n_unknown}
+            progress(batches.told)
         progress(
             f"{self.n_train_tokens:,} + {self.n_val_tokens:,} tokens, vocabulary {self.vocab_size}, "
             f"{self.val_bytes / self.n_val_tokens:.2f} bytes per token"
@@ -110,6 +146,12 @@ class DataModule(BaseData):
     def look_through(self, view: View) -> None:
         """Let `view` make ids and targets of the text, instead of asking for the next token."""
         self._view = view
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        names = {self.tokenizer.bos_id: "[bos]", self.tokenizer.mask_id: "[mask]"}
+        # bytes that are no whole character stay bytes
+        texts = [self.tokenizer.token_bytes(i).decode("utf-8", "backslashreplace") for i in ids]
+        return [names.get(i, text) for i, text in zip(ids, texts, strict=True)]
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder)
@@ -148,15 +190,36 @@ class DataModule(BaseData):
             raise DataError(f"the text of {self.source.name} has changed since it was prepared: start again")
         return documents
 
-    def steps(self) -> TrainWindows:
-        if self._train is None:
+    def steps(self) -> TrainWindows | TrainDocuments:
+        if self._train is None and self.rows == "stream":
             self._train = TrainWindows(self._train_ids, self.seq_len, self.batch_size, self.seed, self._view)
+        elif self._train is None:
+            self._train = TrainDocuments(self._layouts["train"], self.batch_size, self.seed, self._view)
         return self._train
 
-    def val_batches(self) -> ValBatches:
-        """This process's share of the whole validation split, as many rows at once as a training micro-batch has."""
+    def val_batches(self) -> ValBatches | ValDocuments | WithGold:
+        """This process's share of the whole validation split, as many rows at once as a training micro-batch has.
+
+        With `gold` also "gold.<role>" (B,T,K) for each of `roles`: up to K columns that must be read at each place, the
+        nearest first, -1 where there is none (further). Only what stands in the same row counts.
+        """
         rows = rows_per_part(self.batch_size, self.n_micro, self.world_size)
-        return ValBatches(self._val_ids, self.seq_len, rows, self.rank, self.world_size, self._view)
+        share = (rows, self.rank, self.world_size, self._view)
+        if self.rows == "stream":
+            batches = ValBatches(self._val_ids, self.seq_len, *share)
+        else:
+            batches = ValDocuments(self._layouts["val"], *share)
+        return WithGold(batches, self._gold) if self.gold else batches
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """Names of the gold in batches of validation."""
+        return self.source.roles if self.gold else ()
+
+    @cached_property
+    def _gold(self) -> GoldTable:
+        texts = [text for text in self.val_texts if text]
+        return GoldTable(self._val_ids, texts, self.tokenizer, self.roles, self.source.token_gold)
 
     def baselines(self) -> dict[str, float]:
         return {"witten_bell_byte_5gram_bits_per_byte": self.baseline()}
@@ -187,11 +250,11 @@ class DataModule(BaseData):
         start = time.perf_counter()
         progress(f"training the tokenizer {self.tokenizer.settings} on the training split")
         self.tokenizer.train(documents.train)
-        train = self._encode(documents.train, "training", progress)
+        train = encode(self.tokenizer, documents.train, "training", progress)
         try:
-            val = self._encode(documents.val, "validation", progress)
+            val = encode(self.tokenizer, documents.val, "validation", progress)
         except DataError:
-            raise self._not_in_training(documents) from None
+            raise not_in_training(self.tokenizer, documents) from None
         prepared = store.Prepared(self.tokenizer, train, val)
         progress(f"prepared in {time.perf_counter() - start:.1f} s")
         try:
@@ -199,40 +262,6 @@ class DataModule(BaseData):
         except OSError as error:
             progress(f"the prepared data cannot be cached ({error}); MINITF_CACHE may name another folder")
         return prepared
-
-    def _encode(self, texts: Sequence[str], part: str, progress: Callable[[str], object]) -> np.ndarray:
-        bos = np.array([self.tokenizer.bos_id], dtype=id_dtype(self.vocab_size))
-        total = sum(map(len, texts))
-        done, shown = 0, time.perf_counter()
-
-        def report(n: int) -> None:
-            nonlocal done, shown
-            done += n
-            if time.perf_counter() - shown > PROGRESS_EVERY and done < total:
-                progress(f"encoding the {part} split: {done / total:.0%}")
-                shown = time.perf_counter()
-
-        laid_out: list[np.ndarray] = []
-        for ids in self.tokenizer.encode_batch(texts, report):
-            if len(ids):  # an empty document would be a bos that nothing follows
-                laid_out += [bos, ids]
-        return np.concatenate(laid_out)
-
-    def _not_in_training(self, documents: Documents) -> DataError:
-        """The error for a validation text that the tokenizer cannot write, with all its characters and documents."""
-        where = []
-        names = documents.val_names or [f"document {i}" for i in range(len(documents.val))]
-        for name, text in zip(names, documents.val, strict=True):
-            try:
-                self.tokenizer.encode_batch([text])
-            except DataError:
-                where.append(name)
-        try:
-            self.tokenizer.encode_batch(["".join(documents.val)])
-        except DataError as error:
-            more = f" and {len(where) - 5} more" if len(where) > 5 else ""
-            return DataError(f"validation ({', '.join(where[:5])}{more}): {error}")
-        raise AssertionError("every document of the validation split can be encoded")
 
     def _too_short(self, part: str, n_tokens: int) -> DataError:
         return DataError(

@@ -6,6 +6,7 @@ import sysconfig
 import tokenize
 from pathlib import Path
 
+from minitf.data.gold_tokens import PYTHON_ROLES, python_gold
 from minitf.data.text import Documents, check_val_fraction, in_validation
 from minitf.errors import DataError
 
@@ -25,6 +26,8 @@ class PythonStdlib:
     """
 
     name = "python_stdlib"
+    roles = PYTHON_ROLES
+    token_gold = staticmethod(python_gold)
 
     def __init__(self, val_fraction: float = 0.05) -> None:
         self.val_fraction = check_val_fraction(val_fraction)

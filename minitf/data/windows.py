@@ -11,6 +11,7 @@ from minitf.errors import ConfigError
 from minitf.positions import from_real
 
 IGNORED = -100  # a target that is not scored
+VIEW = 1  # keeps the draws of a view apart from those of the order of rows
 # ids (rows, T), real (rows, T) and a generator -> what the model sees, and what is asked for
 View = Callable[[Tensor, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
 
@@ -60,7 +61,7 @@ class TrainWindows:
             return {"ids": ids, "targets": targets, "n_scored": self.batch_size * self.seq_len}
         # of the whole step, because what is scored in its other parts must be known
         ids, _ = _gather(self.tokens, self._rows(step, slice(0, self.batch_size)), self.seq_len)
-        rng = np.random.default_rng([self.seed, step, _VIEW])
+        rng = np.random.default_rng([self.seed, step, VIEW])
         ids, targets = self.view(ids, torch.ones_like(ids, dtype=torch.bool), rng)
         n_scored = int((targets != IGNORED).sum())
         return {"ids": ids[part], "targets": targets[part], "n_scored": n_scored}
@@ -188,7 +189,7 @@ class ValBatches:
         # one generator per window: what is asked for does not depend on how many windows a batch has
         real = targets != IGNORED
         pairs = [
-            self.view(ids[i : i + 1], real[i : i + 1], np.random.default_rng([_VIEW, first + i]))
+            self.view(ids[i : i + 1], real[i : i + 1], np.random.default_rng([VIEW, first + i]))
             for i in range(len(ids))
         ]
         ids, targets = (torch.cat(side) for side in zip(*pairs, strict=True))
@@ -197,8 +198,14 @@ class ValBatches:
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         return (self[index] for index in range(len(self)))
 
-
-_VIEW = 1  # keeps the draws of a view apart from those of the order of windows
+    def places(self, index: int) -> Tensor:
+        """Which token of the text stands at each place of batch `index`: int64 (rows, T), -1 where it is filled up."""
+        if not 0 <= index < len(self):
+            raise IndexError(f"batch {index} of {len(self)}")
+        first = (index * self.world_size + self.rank) * self.rows
+        last = max(first + 1, min(self.n_windows, first + self.rows))
+        places = torch.arange(first, last)[:, None] * self.seq_len + torch.arange(self.seq_len)
+        return torch.where(places < len(self.tokens) - 1, places, -1)
 
 
 def rows_per_part(batch_size: int, n_micro: int, world_size: int = 1) -> int:
