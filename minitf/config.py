@@ -115,14 +115,15 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
     same = now is not None and now.job.config_name == name and _raw(now.overrides.task) == list(overrides)
     wanted = _choices(now) if same else choices(name, overrides)
     typed = dict(override.split("=", 1) for override in overrides if "=" in override)
-    chosen = {group: option for group, option in wanted.items() if typed.get(group) == option}
+    chosen = {group: option for group, option in wanted.items() if group in typed and typed[group] == option}
     while True:
         base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
         own = _choices(base.hydra)
         new = {group: wanted[group] for group, option in own.items() if wanted.get(group) not in (None, option)}
         # another option of an outer group may not bring an inner one
         stays = [group for group in own if not any(_lies_in(group, outer) for outer in new)]
-        if odd := [group for group in stays if not isinstance(wanted.get(group), str)]:
+        # a group may be empty as it is, as data in a demo
+        if odd := [group for group in stays if not isinstance(wanted.get(group), str) and own[group] is not None]:
             raise ConfigError(one_option(odd[0]))
         if not new:
             with open_dict(base):

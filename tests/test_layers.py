@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "runs": BASE | {"config", "data", "training"},
     "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
-    "demo": CORE | {"blocks", "models", "config", "demo"},
+    "demo": CORE | {"blocks", "models", "data", "config", "demo"},
     "commands": CORE
     | {"bench", "demo", "blocks", "models", "generation", "data", "training"}
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},

@@ -329,7 +329,7 @@ def test_what_training_stores_is_trusted(overrides):
 @pytest.mark.parametrize(
     ("place", "node"),
     [
-        ("data", {"_target_": "minitf.data.shakespeare.wheel"}),
+        ("data", {"_target_": "minitf.data.shakespeare.tiny_shakespeare"}),
         ("data", {"_target_": "minitf.data.store.save_checked", "path": "x", "value": 1}),
         ("data", {"_target_": "minitf.blocks.ffn.gelu.GELU"}),
         ("model", {"_target_": "minitf.data.module.DataModule"}),

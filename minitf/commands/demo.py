@@ -1,4 +1,4 @@
-"""`minitf-demo`: numbers at once, without training, data or files."""
+"""`minitf-demo`: numbers at once, without training or files."""
 
 from __future__ import annotations
 
@@ -26,9 +26,16 @@ def show(cfg: DictConfig, job: Job) -> None:
 
     Args:
         cfg: as in configs/demo.yaml.
-        job: unused; this command writes no files.
+        job: says what was chosen; this command writes no files.
+
+    Raises:
+        ConfigError: data that the demo would not look at, or numbers that do not fit into the memory.
     """
     from minitf.memory import ran_out
+
+    option, demo = job.choices.get("data"), job.choices["demo"]
+    if option is not None and demo != "data":
+        raise ConfigError(f"demo={demo} looks at no data: leave data={option} out, or take demo=data data={option}")
 
     try:
         text = build(cfg.demo)(config=cfg)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 WIDTH = 110
+SECOND = "\0"  # stands for the second column of a wide character
 
 
 def width(text: str) -> int:
@@ -61,7 +62,10 @@ def matrix(name: str, values: Tensor, rows: Sequence[str], columns: Sequence[str
 
 def wrapped(text: str, columns: int = WIDTH, indent: str = "") -> list[str]:
     """Lines of at most so many columns."""
-    return textwrap.wrap(" ".join(text.split()), columns, initial_indent=indent, subsequent_indent=indent)
+    # textwrap counts characters: a wide one gets a second, which is taken out afterwards
+    counted = "".join(c + SECOND * (width(c) - 1) for c in " ".join(text.split()))
+    lines = textwrap.wrap(counted, columns, initial_indent=indent, subsequent_indent=indent)
+    return [line.replace(SECOND, "") for line in lines]
 
 
 def paragraph(text: str) -> str:

@@ -175,7 +175,7 @@ def test_mistakes_give_one_message_and_code_2(toy, tmp_path, arguments, message)
         "torch.nn.functional.torch.load",
         "minitf.__version__",
         "minitf.files.write_json",
-        "minitf.data.shakespeare.wheel",
+        "minitf.data.shakespeare.tiny_shakespeare",
         "lightning.fabric.utilities.seed.seed_everything",
     ],
 )

@@ -438,13 +438,19 @@ def test_as_a_process_of_its_own(place, name, typed, wanted):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["data=reverse"], r"the data \(Reverse\) is made for task=seq2seq, not for CausalLM"),
-        (["model=bert_tiny", "data=reverse"], r"made for task=seq2seq, not for MaskedLM"),
+        (
+            ["data=reverse", "task=causal_lm", "model=gpt_tiny"],
+            r"the data \(Reverse\) is made for task=seq2seq, not for CausalLM",
+        ),
+        (["model=bert_tiny", "data=reverse", "task=masked_lm"], r"made for task=seq2seq, not for MaskedLM"),
         (
             ["task=masked_lm", "data.tokenizer.special=[bos]"],
             r"has no id for a hidden one: add data\.tokenizer\.special",
         ),
-        (["task=classify", "data=majority"], r"'model/head' is no group of .*model=bert_tiny.* brings it"),
+        (
+            ["task=classify", "data=majority", "model=gpt_tiny"],
+            r"'model/head' is no group of .*model=bert_tiny.* brings it",
+        ),
         (["model=encdec_tiny", "task=causal_lm", "data=shakespeare"], r"reads a source as well: use"),
         (["model=bert_tiny", "task=causal_lm"], r"the model's mask shows it"),
         (["model=bahdanau", "trainer.compile=true"], r"leave trainer\.compile=false"),
