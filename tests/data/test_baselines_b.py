@@ -101,7 +101,7 @@ def test_two_brackets_of_two_kinds():
     [
         ("modular", "data.seq_len=5", r"data.seq_len \(5\) must be 4"),
         ("modular", "data.task.operation=divide", "must be add or subtract, got 'divide'"),
-        ("modular", "data.task.train_share=1.0", r"train_share \(1.0\) must be a number between 0 and 1"),
+        ("modular", "data.task.train_share=1.0", r"train_share \(1.0\) must be a number from 0.05 to 0.95"),
         ("dyck", "data.seq_len=7", r"data.seq_len \(7\) must be even"),
         ("measure_words", "data.seq_len=14", r"data.seq_len \(14\) must be at least 15"),
         ("measure_words", "data.task.least=4", r"data.task.least \(4\) is more than data.task.most \(3\)"),

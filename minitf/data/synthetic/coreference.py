@@ -21,7 +21,7 @@ VERBS = {
     "zh": (["追", "摸", "推", "看"], ["砸到", "挡住", "碰到", "滚向"], ["赶", "看见"]),
 }
 OF_ANIMALS = {"en": "tired hungry asleep happy afraid thirsty".split(), "zh": "累 饿 困 高兴 怕 渴".split()}
-OF_THINGS = {"en": "flat empty broken folded dusty wooden".split(), "zh": "破 空 扁 旧 湿 脏".split()}
+OF_THINGS = {"en": "flat empty broken folded cracked wooden".split(), "zh": "破 空 扁 旧 裂 皱".split()}
 FRAME = {"en": ("the", ".", "it", "was", "who?"), "zh": ("", "，", "它", "了", "谁？")}
 
 

@@ -26,7 +26,7 @@ class Modular(SyntheticTask):
     Args:
         modulus: 97 and 113, primes, are usual.
         operation: add or subtract.
-        train_share: share of the pairs that belongs to training, between 0 and 1.
+        train_share: share of the pairs that belongs to training, from 0.05 to 0.95.
     """
 
     gives = "answers"
@@ -36,8 +36,8 @@ class Modular(SyntheticTask):
         self.modulus = check_number("modulus", modulus, 2)
         if operation not in SIGN:
             raise ConfigError(f"data.task.operation must be add or subtract, got {operation!r}")
-        if not isinstance(train_share, float) or not 0 < train_share < 1:
-            raise ConfigError(f"data.task.train_share ({train_share!r}) must be a number between 0 and 1")
+        if not isinstance(train_share, float) or not 0.05 <= train_share <= 0.95:
+            raise ConfigError(f"data.task.train_share ({train_share!r}) must be a number from 0.05 to 0.95")
         self.operation, self.train_share = operation, train_share
         self.val_share = 1 - train_share
         self.vocab_size = modulus + 2

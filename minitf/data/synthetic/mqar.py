@@ -14,7 +14,7 @@ class MQAR(SyntheticTask):
     """Pairs of a key and a value, then the keys again, each to be answered with its value.
 
     Keys are ids 1 to V/2 - 1, values V/2 to V - 1. A row begins with n_pairs different keys, each followed by its
-    value; after them each key comes once more, followed by its value, at a distance with density gap^(power - 1), so
+    value, all of them different; after them each key comes once more, at a distance with density gap^(power - 1), so
     most come early. All other places hold tokens drawn from the whole vocabulary. Only the places of the repeated keys
     are scored. Two layers solve it as induction does: a token learns which key stands before it, and the repeated key
     attends to the token after its first copy (gold); all answers are right then. No attention: a value is right with
@@ -49,13 +49,13 @@ class MQAR(SyntheticTask):
     def rows(self, rng: np.random.Generator, n: int, seq_len: int) -> Rows:
         half, context = self.vocab_size // 2, 2 * self.n_pairs
         keys = 1 + _draw_different(rng, n, np.ones(half - 1), self.n_pairs)
-        values = rng.integers(half, self.vocab_size, size=(n, self.n_pairs))
+        values = half + _draw_different(rng, n, np.ones(half), self.n_pairs)
         room = (seq_len - context) // 2
         gaps = _draw_different(rng, n, np.arange(1, room + 1) ** (POWER - 1.0), self.n_pairs)
         text = rng.integers(self.vocab_size, size=(n, seq_len))
         text[:, 0:context:2], text[:, 1:context:2] = keys, values
         row, asks = np.arange(n)[:, None], context + 2 * gaps
-        text[row, asks], text[row, asks + 1] = keys, values
+        text[row, asks] = keys
         targets, gold = np.full((n, seq_len), IGNORED), np.full((n, seq_len, 1), NO_SOURCE)
         targets[row, asks] = values
         gold[row, asks, 0] = 2 * np.arange(self.n_pairs) + 1
