@@ -108,7 +108,9 @@ class Case:
 def generate(seed: int, corpus: Path) -> Case:
     """The command line of a seed, for training on the texts in `corpus`."""
     draw = random.Random(f"config {seed}")
-    chosen = _choose(draw)
+    names = options("data")
+    # most lines take data that goes with their model; every seventh takes the next data set in turn
+    chosen = _choose(draw, None if seed % 7 else names[seed // 7 % len(names)])
     in_defaults = {group: option for group, option in chosen.items() if group != "experiment"}
     defaults = keys_of(in_defaults)
     values = {key: _in_range(draw, key, default, corpus) for key, default in defaults.items()}
@@ -188,17 +190,18 @@ def _leaves(node: dict, prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _choose(draw: random.Random) -> dict[str, str]:
+def _choose(draw: random.Random, data: str | None) -> dict[str, str]:
     """An option for each group, from above to below: an option says which groups there are under it."""
     chosen: dict[str, str] = {}
     waiting = list(_read("", NAME).groups)
-    fits: dict[str, str] = {}
+    typed = [f"data={data}"] if data else []
+    fits = dict(override.split("=", 1) for override in [*typed, *suited(typed)])
     while waiting:
         group = waiting.pop(0)
         names = options(group)
         weights = _weights(group, names)
         chosen[group] = draw.choices(names, weights)[0]
-        if group == "model" and draw.random() < 0.92:
+        if group == "model" and not data and draw.random() < 0.92:
             fits = _fitting(draw, chosen[group])
         chosen[group] = fits.get(group, chosen[group])
         waiting += _read(group, chosen[group]).groups
