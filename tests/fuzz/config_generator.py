@@ -109,8 +109,8 @@ def generate(seed: int, corpus: Path) -> Case:
     """The command line of a seed, for training on the texts in `corpus`."""
     draw = random.Random(f"config {seed}")
     names = options("data")
-    # most lines take data that goes with their model; every seventh takes the next data set in turn
-    chosen = _choose(draw, None if seed % 7 else names[seed // 7 % len(names)])
+    # most lines take data that goes with their model; every tenth takes the next data set in turn
+    chosen = _choose(draw, None if seed % 10 else names[seed // 10 % len(names)])
     in_defaults = {group: option for group, option in chosen.items() if group != "experiment"}
     defaults = keys_of(in_defaults)
     values = {key: _in_range(draw, key, default, corpus) for key, default in defaults.items()}
@@ -194,7 +194,8 @@ def _choose(draw: random.Random, data: str | None) -> dict[str, str]:
     """An option for each group, from above to below: an option says which groups there are under it."""
     chosen: dict[str, str] = {}
     waiting = list(_read("", NAME).groups)
-    typed = [f"data={data}"] if data else []
+    typed = ["model=gpt_tiny", f"data={data}"] if data else []
+    typed = typed if data is None or not any(o.startswith("model=") for o in suited(typed[1:])) else typed[1:]
     fits = dict(override.split("=", 1) for override in [*typed, *suited(typed)])
     while waiting:
         group = waiting.pop(0)
