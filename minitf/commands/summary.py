@@ -109,6 +109,8 @@ def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: P
     lines = [f"validation loss   {final['val/loss']:.4f} nats per {unit}{_bits(final)} (whole split)"]
     if "val/accuracy" in final:
         lines.append(f"accuracy          {final['val/accuracy']:.4f} of the answers (whole split)")
+    if "val/exact" in final:
+        lines.append(f"exact match       {final['val/exact']:.4f} of the rows, all of whose answers are right")
     lines.append(f"best              {best['val/loss']:.4f} nats per {unit} at step {best['step']}")
     ngram = metrics["baseline"].get("witten_bell_byte_5gram_bits_per_byte")
     if ngram is not None and "val/bits_per_byte" in final:

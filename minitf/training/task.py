@@ -1,7 +1,7 @@
 """The one LightningModule: it owns optimisation and logging; the mathematics is the model's and the objective's."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import lightning as L
@@ -35,7 +35,7 @@ class Task(L.LightningModule):
     Args:
         model: any module that the objective understands.
         objective: objective(model, batch) -> (loss, metrics); its `sums` names the metrics that are summed up over
-            batches: "nll" (nats), "n_scored", and perhaps "n_correct".
+            batches: "nll" (nats), "n_scored", and perhaps what `scores` knows besides.
         optimizer: factory optimizer(model).
         schedule: factory schedule(optimizer, n_steps); it moves once per optimizer step.
         seed: randomness of a step (dropout) is a function of this and of the step, of nothing before it.
@@ -157,11 +157,11 @@ class Task(L.LightningModule):
         if not self._recording:
             return
         trainer = self.trainer
-        nll, n_scored, *_ = self._total(self._step_sums)
+        total = self._total(self._step_sums)
         self.recorded_step = trainer.global_step
         self.record(
             {
-                "train/loss": nll / max(1.0, n_scored),
+                "train/loss": total["nll"] / max(1.0, total["n_scored"]),
                 "train/lr": self._lr,
                 "train/grad_norm": float(self.grad_norm),
                 "train/tokens_per_s": self.throughput.window(),
@@ -210,15 +210,8 @@ class Task(L.LightningModule):
 
     def on_validation_epoch_end(self) -> None:
         """Record the loss over the whole split: sums over tokens, whatever the size of the batches."""
-        nll, n_scored, *n_correct = self._total(self._val_sums)
-        if n_scored == 0:
-            raise DataError("the validation split holds no scored token; use more data or a larger val_fraction")
-        metrics = {"val/loss": nll / n_scored}
-        if n_correct:
-            metrics["val/accuracy"] = n_correct[0] / n_scored
-        if self.val_bytes:
-            metrics["val/bits_per_byte"] = nll / math.log(2) / self.val_bytes
-        self.record(metrics)
+        found = scores(self._total(self._val_sums), self.val_bytes)
+        self.record({f"val/{name}": value for name, value in found.items()})
 
     def on_validation_end(self) -> None:
         """Start the clock again; callbacks, which write checkpoints here, have run before."""
@@ -246,17 +239,43 @@ class Task(L.LightningModule):
             )
 
     def _counted(self, metrics: dict[str, Tensor]) -> Tensor:
-        """What is summed up over batches: nll, n_scored, and n_correct where the objective counts it."""
+        """What is summed up over batches, in the order of the objective's `sums`."""
         return torch.stack([metrics[name] for name in self.plain_objective.sums])
 
-    def _total(self, sums: list[Tensor]) -> list[float]:
-        """Add up what `_counted` gave in float64 over batches and processes."""
+    def _total(self, sums: list[Tensor]) -> dict[str, float]:
+        """Add up what `_counted` gave in float64 over batches and processes, by name."""
         # also without a batch of its own: the other processes wait for this one
         nothing = torch.zeros(len(self.plain_objective.sums), dtype=torch.float64)
         total = torch.stack(sums).cpu().double().sum(0) if sums else nothing
         if self.trainer.world_size > 1:
             total = self.trainer.strategy.reduce(total.to(self.device), reduce_op="sum")
-        return total.tolist()
+        return dict(zip(self.plain_objective.sums, total.tolist(), strict=True))
+
+
+def scores(total: Mapping[str, float], n_bytes: int | None = None) -> dict[str, float]:
+    """What the sums over a whole split say of it: sums over sums, whatever the size of the batches.
+
+    Args:
+        total: sums by name, see `minitf.training.objective.Objective`.
+        n_bytes: UTF-8 bytes of the split; None: no bits per byte.
+
+    Returns:
+        "loss" (nats per scored place); where they were counted "accuracy", of scored places, and "exact", the share of
+        rows whose scored places are all right; "bits_per_byte".
+
+    Raises:
+        DataError: nothing is scored.
+    """
+    if total["n_scored"] == 0:
+        raise DataError("the validation split holds no scored token; use more data or a larger val_fraction")
+    found = {"loss": total["nll"] / total["n_scored"]}
+    if "n_correct" in total:
+        found["accuracy"] = total["n_correct"] / total["n_scored"]
+    if "n_exact" in total:
+        found["exact"] = total["n_exact"] / total["n_rows"]
+    if n_bytes:
+        found["bits_per_byte"] = total["nll"] / math.log(2) / n_bytes
+    return found
 
 
 class _RecordStep(Callback):

@@ -16,6 +16,7 @@ from minitf.models.head.masked_lm import MaskedLMHead
 from minitf.models.head.pointer import PointerHead
 from minitf.models.head.tag import TokenHead
 
+EXACT = ("nll", "n_scored", "n_correct", "n_rows", "n_exact")  # the sums of an objective whose rows are right or wrong
 HEADS = (LMHead, MaskedLMHead, ClassifierHead, TokenHead, PointerHead)
 IGNORED = -100  # a target, or a label, that is not scored
 
@@ -25,7 +26,7 @@ class Objective:
 
     Attributes:
         takes: the kind of data it is for: "text", "hidden_text", "answers", "seq2seq", "pointer", "classify" or "tag".
-        sums: the metrics that are summed up over batches.
+        sums: names of the metrics that are summed up over batches.
         needs_causal: a model that sees the next token would copy it.
         reads_source: whether a batch has another sequence, "src", that the model encodes first.
         heads: which of minitf's heads give what it needs; one of somebody else's is taken at its word.
@@ -54,7 +55,8 @@ class Objective:
             The loss, a float32 scalar: a sum over what is scored / its number, 0 with zero gradient where nothing is
             scored, plus the extra losses of the model's parts while it trains. The metrics, which can be added up over
             batches: "nll", the negative log-likelihood in nats, without smoothing and extra losses (detached);
-            "n_scored"; where the class says so "n_correct".
+            "n_scored"; where `sums` has them "n_correct", the scored places whose target has the largest logit,
+            "n_rows", the rows that have a scored place, and "n_exact", those in which all of these are right.
         """
         raise NotImplementedError
 
@@ -119,8 +121,8 @@ def cross_entropy(
     targets: Tensor,
     chunk_rows: int | None = None,
     label_smoothing: float = 0.0,
-    count: bool = False,
-) -> tuple[Tensor, Tensor, Tensor]:
+    mark: bool = False,
+) -> tuple[Tensor, Tensor, Tensor | None]:
     """Loss of hidden rows, summed over those that are scored, in float32 whatever the precision of the model.
 
     With label smoothing e the loss of a row is (1 - e) nll + e times the mean over all V outputs of -log p, as in
@@ -132,29 +134,45 @@ def cross_entropy(
         targets: int64 (N,), IGNORED where a row is not scored.
         chunk_rows: how many rows go through the head at a time; None: all at once. The sums do not depend on it.
         label_smoothing: e.
-        count: whether to count the rows whose target has the largest logit.
+        mark: whether to say which rows have their target as the largest logit.
 
     Returns:
-        (loss, nll, number of correct rows), each a sum; without smoothing the first two are the same tensor.
+        (loss, nll, which rows are right). The first two are sums, without smoothing the same tensor; the last is bool
+        (N,), or None.
     """
     n_rows = max(1, min(chunk_rows or len(targets), len(targets)))
-    sums = []
+    sums, marks = [], []
     for rows, wanted in zip(hidden.split(n_rows), targets.split(n_rows), strict=True):
         logits = head(rows).float()
-        correct = n_correct(logits, wanted) if count else wanted.new_zeros(())
-        sums.append((*_losses(logits, wanted, label_smoothing), correct))
-    loss, nll, correct = map(_add, zip(*sums, strict=True))
-    return (loss, nll, correct) if label_smoothing else (loss, loss, correct)
+        sums.append(_losses(logits, wanted, label_smoothing))
+        if mark:
+            marks.append(is_right(logits, wanted))
+    loss, nll = map(_add, zip(*sums, strict=True))
+    right = torch.cat(marks) if mark else None
+    return (loss, nll, right) if label_smoothing else (loss, loss, right)
 
 
-def n_correct(logits: Tensor, targets: Tensor) -> Tensor:
-    """How many of the scored rows have their target as the largest logit; int64, no gradient.
+def is_right(logits: Tensor, targets: Tensor) -> Tensor:
+    """Where the target has the largest logit; bool, no gradient, False where nothing is scored.
 
     Args:
         logits: (..., V).
         targets: (...), IGNORED where a row is not scored.
     """
-    return (logits.detach().argmax(-1) == targets).sum()
+    return logits.detach().argmax(-1) == targets
+
+
+def exact_match(right: Tensor, targets: Tensor) -> dict[str, Tensor]:
+    """The sums "n_correct", "n_rows" and "n_exact" of a batch: see `Objective.__call__`.
+
+    Args:
+        right: bool, one for each element of `targets` in their order, False where nothing is scored.
+        targets: (B, ...), IGNORED where nothing is scored.
+    """
+    scored = (targets != IGNORED).flatten(1)
+    rows = scored.any(1)
+    exact = rows & (right.view_as(scored) == scored).all(1)
+    return {"n_correct": right.sum(), "n_rows": rows.sum(), "n_exact": exact.sum()}
 
 
 def check_chunk_rows(chunk_rows: int | None) -> None:

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitf.models.head.classify import ClassifierHead
-from minitf.training.objective import IGNORED, Objective, n_correct, result
+from minitf.training.objective import IGNORED, Objective, is_right, result
 
 
 class Classify(Objective):
@@ -26,4 +26,4 @@ class Classify(Objective):
         pos, label = batch.get("pos"), batch["label"]
         logits = model.head(model.hidden(batch["ids"], pos), pos).float()  # (B,C)
         nll = F.cross_entropy(logits, label, ignore_index=IGNORED, reduction="sum")
-        return result(model, nll, (label != IGNORED).sum(), nll, n_correct=n_correct(logits, label))
+        return result(model, nll, (label != IGNORED).sum(), nll, n_correct=is_right(logits, label).sum())

@@ -45,7 +45,7 @@ class MaskedLM(Objective):
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         hidden = model.hidden(batch["ids"], batch.get("pos"))
         scored = batch["targets"] != IGNORED
-        loss, nll, correct = cross_entropy(
-            model.head, hidden[scored], batch["targets"][scored], self.chunk_rows, count=True
+        loss, nll, right = cross_entropy(
+            model.head, hidden[scored], batch["targets"][scored], self.chunk_rows, mark=True
         )
-        return result(model, loss, scored.sum(), nll, n_correct=correct)
+        return result(model, loss, scored.sum(), nll, n_correct=right.sum())

@@ -5,17 +5,19 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from minitf.models.head.tag import TokenHead
-from minitf.training.objective import IGNORED, Objective, cross_entropy, result
+from minitf.training.objective import EXACT, IGNORED, Objective, cross_entropy, exact_match, result
 
 
 class TagTokens(Objective):
     """Tagging: a class for each token, or several classes, one from each read-out.
 
-    A batch has "ids", "targets", the classes, and "pos" where it is padded. It counts "n_correct". With "targets"
-    (B,T,R) there are R read-outs: the outputs of the head, C in all, are R groups of C / R classes.
+    A batch has "ids", "targets", the classes, and "pos" where it is padded. It counts "n_correct"
+    and "n_exact", the rows in which every class is right. With "targets" (B,T,R) there are R read-outs: the outputs of
+    the head, C in all, are R groups of C / R classes.
     """
 
     takes = "tag"
+    sums = EXACT
     heads = (TokenHead,)
     task = "tag"
     fits = "model=bert_tiny"
@@ -30,5 +32,5 @@ class TagTokens(Objective):
             return model.head(rows).unflatten(-1, (n_readouts, -1)).flatten(0, 1)
 
         head = model.head if n_readouts == 1 else read_out
-        loss, nll, correct = cross_entropy(head, hidden.flatten(0, 1), targets, count=True)
-        return result(model, loss, (targets != IGNORED).sum(), nll, n_correct=correct)
+        loss, nll, right = cross_entropy(head, hidden.flatten(0, 1), targets, mark=True)
+        return result(model, loss, (targets != IGNORED).sum(), nll, **exact_match(right, batch["targets"]))
