@@ -25,6 +25,7 @@ MAY_IMPORT = {
     "generation": CORE | {"blocks", "models", "generation"},
     "data": BASE | {"positions", "data"},
     "training": CORE | {"blocks", "models", "training"},
+    "scoring": BASE | {"scoring"},
     "kinds": BASE,
     "config": BASE | {"kinds"},
     "typed": BASE | {"config", "kinds"},
@@ -36,7 +37,7 @@ MAY_IMPORT = {
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "demo": CORE | {"blocks", "models", "data", "config", "demo"},
     "commands": CORE
-    | {"bench", "demo", "blocks", "models", "generation", "data", "training"}
+    | {"bench", "demo", "blocks", "models", "generation", "data", "training", "scoring"}
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }
@@ -117,7 +118,7 @@ def test_commands_import_nothing_heavy_at_module_level(path):
             assert name.split(".")[1] in light_parts, f"{path.name} imports {name} at module level"
 
 
-@pytest.mark.parametrize("command", ["train", "generate", "benchmark", "demo"])
+@pytest.mark.parametrize("command", ["train", "generate", "evaluate", "benchmark", "demo"])
 @pytest.mark.parametrize("flag", [["--help"], ["--cfg", "job"]])
 def test_help_and_config_answer_without_torch_within_a_second_of_cpu(command, flag, tmp_path):
     code = (

@@ -97,6 +97,14 @@ class BaseData(L.LightningDataModule):
         """What people read for targets and labels; not for those of "pointer", which are columns of "src"."""
         return self.symbols(ids) if self.facts["n_classes"] is None else [str(i) for i in ids]
 
+    def references(self) -> list[list[list[int]]] | None:
+        """For each row of the validation split all right answers, without an end; None: "targets" says it all."""
+        return None
+
+    def answer_text(self, ids: Sequence[int]) -> str | None:
+        """The text that ids of an answer spell, for scores of texts; None where answers are no running text."""
+        return None
+
     def save(self, folder: Path) -> None:
         """Keep in a run folder what is needed to use a model of this data."""
 

@@ -23,7 +23,14 @@ class Classify(Objective):
     head = "classify"
 
     def __call__(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
-        pos, label = batch.get("pos"), batch["label"]
-        logits = model.head(model.hidden(batch["ids"], pos), pos).float()  # (B,C)
+        label, logits = batch["label"], self._logits(model, batch)
         nll = F.cross_entropy(logits, label, ignore_index=IGNORED, reduction="sum")
         return result(model, nll, (label != IGNORED).sum(), nll, n_correct=is_right(logits, label).sum())
+
+    def predict(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Predicted and right class of each row, both (B,)."""
+        return self._logits(model, batch).argmax(-1), batch["label"]
+
+    def _logits(self, model: nn.Module, batch: Mapping[str, Tensor]) -> Tensor:
+        pos = batch.get("pos")
+        return model.head(model.hidden(batch["ids"], pos), pos).float()  # (B,C)

@@ -34,3 +34,10 @@ class TagTokens(Objective):
         head = model.head if n_readouts == 1 else read_out
         loss, nll, right = cross_entropy(head, hidden.flatten(0, 1), targets, mark=True)
         return result(model, loss, (targets != IGNORED).sum(), nll, **exact_match(right, batch["targets"]))
+
+    def predict(self, model: nn.Module, batch: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Predicted and right class of each token and read-out, both as "targets"."""
+        targets = batch["targets"]
+        n_readouts = targets.size(2) if targets.dim() == 3 else 1
+        logits = model.head(model.hidden(batch["ids"], batch.get("pos"))).float()
+        return logits.unflatten(-1, (n_readouts, -1)).argmax(-1).view_as(targets), targets
