@@ -198,6 +198,7 @@ def test_what_there_is_not_is_refused(runs, overrides, message):
 
 def test_other_data_and_strange_parts_are_refused(runs, tmp_path):
     folder = shutil.copytree(runs["tag"], tmp_path / "run")
+    (folder / "scores.json").unlink(missing_ok=True)
     record = json.loads((folder / "record.json").read_text(encoding="utf-8"))
     record["data"]["sha256"] = "0"
     (folder / "record.json").write_text(json.dumps(record), encoding="utf-8")

@@ -25,6 +25,14 @@ def test_the_verdict_follows_the_numbers(ngram, verdict):
     assert "  | a\n  | b\n" in text
 
 
+def test_answers_are_told_one_by_one_and_as_whole_rows():
+    final = {"val/loss": 3.0, "val/accuracy": 0.75, "val/exact": 0.5}
+    text = summary.describe(METRICS | {"final": final}, None, "", Path("runs/a"))
+    assert "accuracy          0.7500" in text
+    assert "exact match       0.5000 of the rows" in text
+    assert "exact match" not in summary.describe(METRICS, None, "", Path("runs/a"))
+
+
 def test_the_next_commands_survive_a_shell():
     text = summary.describe(METRICS, "", "it's", Path("runs/a b"))
     assert "run='runs/a b' prompt='it'\"'\"'s'" in text
