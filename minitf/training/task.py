@@ -1,7 +1,7 @@
 """The one LightningModule: it owns optimisation and logging; the mathematics is the model's and the objective's."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -16,7 +16,9 @@ from torch.optim.lr_scheduler import LambdaLR
 from minitf.errors import DataError
 from minitf.training.guard import Diverged, first_gradient_not_finite, first_not_finite
 from minitf.training.processes import first_found, shard
-from minitf.training.throughput import Throughput
+from minitf.training.scores import scores
+from minitf.training.seeds import derive_seed, seed_device
+from minitf.training.throughput import Throughput, n_tokens
 
 Objective = Callable[[nn.Module, dict[str, Any]], tuple[Tensor, dict[str, Tensor]]]
 
@@ -252,32 +254,6 @@ class Task(L.LightningModule):
         return dict(zip(self.plain_objective.sums, total.tolist(), strict=True))
 
 
-def scores(total: Mapping[str, float], n_bytes: int | None = None) -> dict[str, float]:
-    """What the sums over a whole split say of it: sums over sums, whatever the size of the batches.
-
-    Args:
-        total: sums by name, see `minitf.training.objective.Objective`.
-        n_bytes: UTF-8 bytes of the split; None: no bits per byte.
-
-    Returns:
-        "loss" (nats per scored place); where they were counted "accuracy", of scored places, and "exact", the share of
-        rows whose scored places are all right; "bits_per_byte".
-
-    Raises:
-        DataError: nothing is scored.
-    """
-    if total["n_scored"] == 0:
-        raise DataError("the validation split holds no scored token; use more data or a larger val_fraction")
-    found = {"loss": total["nll"] / total["n_scored"]}
-    if "n_correct" in total:
-        found["accuracy"] = total["n_correct"] / total["n_scored"]
-    if "n_exact" in total:
-        found["exact"] = total["n_exact"] / total["n_rows"]
-    if n_bytes:
-        found["bits_per_byte"] = total["nll"] / math.log(2) / n_bytes
-    return found
-
-
 class _RecordStep(Callback):
     """Count the tokens, and record each step that is complete."""
 
@@ -290,38 +266,6 @@ class _RecordStep(Callback):
         batch_idx: int,
     ) -> None:
         """Tell the task when the last micro-batch of a step is done."""
-        n_tokens = sum(batch[name].numel() for name in ("src", "ids") if name in batch)
-        pl_module.throughput.add(n_tokens * trainer.world_size)
+        pl_module.throughput.add(n_tokens(batch) * trainer.world_size)
         if (batch_idx + 1) % trainer.accumulate_grad_batches == 0:
             pl_module.end_step()
-
-
-def seed_device(device: torch.device, seed: int) -> None:
-    """Seed the generators that a computation on `device` draws from.
-
-    torch.manual_seed also queues a call, with a stack trace, for each kind of device that has not been used:
-    half a millisecond per step, and memory that is never given back.
-
-    Args:
-        device: where the model is.
-        seed: 0 to 2**63 - 1.
-    """
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        torch.get_device_module(device).manual_seed(seed)
-
-
-def derive_seed(seed: int, index: int) -> int:
-    """Mix a seed with a counter into 63 well-spread bits (the finaliser of SplitMix64, Steele et al. 2014).
-
-    Args:
-        seed: the run's seed.
-        index: which draw: 0, 1, 2, ...
-    """
-    z = (seed * 0xD1342543DE82EF95 + (index + 1) * 0x9E3779B97F4A7C15) & _MASK
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
-    return (z ^ (z >> 31)) >> 1
-
-
-_MASK = (1 << 64) - 1

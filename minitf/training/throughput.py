@@ -1,8 +1,11 @@
 """How many tokens a second training itself takes in."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
 
 
 class Throughput:
@@ -21,7 +24,7 @@ class Throughput:
     def start(self) -> None:
         """Begin a window: no tokens, no time."""
         self._window_start = self._clock()
-        self._window_tokens = 0
+        self._window_tokens: int | Tensor = 0
         self._left_out_at = None
 
     def state_dict(self) -> dict[str, float]:
@@ -32,14 +35,15 @@ class Throughput:
         """Count on from another part of the same run."""
         self._tokens, self._seconds = state["tokens"], state["seconds"]
 
-    def add(self, n_tokens: int) -> None:
-        """Count the tokens of one batch."""
-        self._window_tokens += n_tokens
+    def add(self, n_tokens: int | Tensor) -> None:
+        """Count the tokens of one batch; a tensor is read when the window ends."""
+        self._window_tokens = self._window_tokens + n_tokens
 
     def window(self) -> float:
         """Return tokens/s since the last call (or since the start), and begin a new window."""
+        tokens = int(self._window_tokens)  # of a device, it waits until all is computed, which belongs to the window
         now = self._clock()
-        tokens, seconds = self._window_tokens, now - self._window_start
+        seconds = now - self._window_start
         self._tokens += tokens
         self._seconds += seconds
         self._window_start, self._window_tokens = now, 0
@@ -71,3 +75,21 @@ class Throughput:
             yield
         finally:
             self.resume()
+
+
+def n_tokens(batch: Mapping[str, Any]) -> int | Tensor:
+    """How many tokens a model reads in a batch: padding is none.
+
+    Args:
+        batch: "ids" and, of encoder-decoders, "src"; "pos" and "src_pos" where rows are padded, -1 there.
+
+    Returns:
+        a tensor where rows are padded, on the device of the batch: nobody has to wait for it.
+    """
+    found = 0
+    for name, pos in (("ids", "pos"), ("src", "src_pos")):
+        if pos in batch:
+            found = found + (batch[pos] >= 0).sum()
+        elif name in batch:
+            found = found + batch[name].numel()
+    return found

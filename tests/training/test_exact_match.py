@@ -16,7 +16,8 @@ from minitf.training.objective import exact_match
 from minitf.training.objective.answer import Answer
 from minitf.training.objective.seq2seq import Seq2Seq
 from minitf.training.optim import adamw
-from minitf.training.task import Task, scores
+from minitf.training.scores import scores
+from minitf.training.task import Task
 
 X = -100
 

@@ -9,7 +9,7 @@ from training_stubs import ADAMW, MUON, Batches, TinyDecoder, fit, make_task
 
 from minitf.training.checkpoint import find_checkpoint, load_weights, model_weights, read_checkpoint
 from minitf.training.guard import Diverged
-from minitf.training.task import derive_seed
+from minitf.training.seeds import derive_seed
 
 
 class Breaks(nn.Module):

@@ -1,11 +1,12 @@
 import json
 
 import pytest
+import torch
 
 from minitf.errors import DataError
 from minitf.training.metrics import MetricsCsv, read_metrics
 from minitf.training.status import Status, read_status
-from minitf.training.throughput import Throughput
+from minitf.training.throughput import Throughput, n_tokens
 
 
 def test_training_and_validation_rows_share_the_step_axis(tmp_path):
@@ -86,3 +87,15 @@ def test_throughput_leaves_validation_and_checkpoints_out():
     rate.add(40)
     assert rate.window() == 4
     assert rate.overall() == 256 / (107 + 10)
+
+
+def test_padding_is_no_token():
+    ids, pos = torch.zeros(2, 5, dtype=torch.long), torch.tensor([[0, 1, 2, -1, -1], [0, 1, 2, 3, 4]])
+    assert n_tokens({"ids": ids}) == 10
+    assert n_tokens({"ids": ids, "pos": pos}) == 8
+    assert n_tokens({"ids": ids, "pos": pos, "src": ids, "targets": ids}) == 18
+    assert n_tokens({"ids": ids, "src": ids, "src_pos": pos}) == 18
+    rate = Throughput(clock=iter([0, 4]).__next__)
+    rate.add(n_tokens({"ids": ids, "pos": pos}))
+    assert rate.window() == 2
+    assert isinstance(rate.state_dict()["tokens"], int)

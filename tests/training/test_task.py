@@ -8,7 +8,7 @@ from training_stubs import MUON, Batches, Fixed, T, TinyDecoder, fit, history, m
 
 from minitf.training import schedule
 from minitf.training.objective.causal_lm import CausalLM
-from minitf.training.task import derive_seed
+from minitf.training.seeds import derive_seed
 
 
 def weights(task):

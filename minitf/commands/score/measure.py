@@ -84,7 +84,7 @@ def measure(model: nn.Module, objective: Any, data: BaseData, split: Split) -> d
     """
     from minitf.generation.mode import evaluating
     from minitf.scoring.bleu import make_bleu
-    from minitf.training.task import scores
+    from minitf.training.scores import scores
 
     notes: dict[str, str] = {}
     with evaluating(model):
