@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from minitf.positions import offset, segment
@@ -38,7 +39,7 @@ def base_columns(q_pos: Tensor, k_pos: Tensor, crosses: bool) -> Tensor:
     """
     if crosses:
         return (k_pos >= 0).int().argmax(-1, keepdim=True) + offset(q_pos)
-    return (q_pos >= 0).new_ones(q_pos.shape).long().cumsum(-1) - 1
+    return torch.arange(q_pos.size(1), device=q_pos.device).expand(q_pos.shape)
 
 
 def first_of_document(q_pos: Tensor, k_pos: Tensor, crosses: bool, number: int = 0) -> Tensor:
