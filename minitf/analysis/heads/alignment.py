@@ -25,7 +25,7 @@ def alignment_error_rate(found: Links, sure: Links, possible: Links = frozenset(
     Raises:
         DataError: nothing was found and nothing must be: there is no rate.
 
-    Source: Och and Ney 2003, section 5.
+    Source: Och and Ney 2003, alignment error rate.
     """
     if not found and not sure:
         raise DataError("an alignment error rate needs at least one link, found or sure: there are none")
@@ -74,7 +74,7 @@ def alignment_error(weights: Tensor, wanted: Asked) -> Average:
         weights: (B,H,T,S) of cross-attention.
         wanted: from `roles.asked`.
 
-    Source: Och and Ney 2003, section 5, see `alignment_error_rate`.
+    Source: Och and Ney 2003, see `alignment_error_rate`.
     """
     _, right = answered(weights[wanted.row, :, wanted.query], wanted.columns)
     is_sure = (wanted.columns >= 0).sum(-1) == 1

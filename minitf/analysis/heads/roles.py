@@ -90,8 +90,6 @@ def answered(of_queries: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     there = columns >= 0
     index = columns.clamp_min(0)[:, None].expand(-1, of_queries.size(1), -1)
     mass = (of_queries.gather(-1, index).double() * there[:, None]).sum(-1)
-    if not of_queries.size(-1):
-        return mass, mass > 0
     top, at = of_queries.max(-1)  # (N,H)
     hit = (at[:, :, None] == columns[:, None]).any(-1)
     return mass, hit & (top > 0)

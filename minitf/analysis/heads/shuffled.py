@@ -42,8 +42,7 @@ class Shuffled:
         for columns in self.columns[:, inside]:
             outside = (columns < 0) | (columns >= may.size(-1))
             columns = columns.masked_fill(outside, -1)
-            hidden = ~may.gather(-1, columns.clamp_min(0)) if columns.numel() else columns < 0
-            columns = columns.masked_fill(hidden, -1)
+            columns = columns.masked_fill(~may.gather(-1, columns.clamp_min(0)), -1)
             asks = (columns >= 0).any(-1)
             mass, right = answered(of_queries[asks], columns[asks])
             found.append((mass.sum(0), right.sum(0).double(), asks.sum().double()))

@@ -20,7 +20,7 @@ def sink_mass(weights: Tensor, first: Tensor, visible: Tensor, rows: Tensor) -> 
         visible: bool (B,T,S).
         rows: bool (B,T), which queries count.
 
-    Source: Gu et al. 2024, section 3; a share of heads depends on the threshold and on T, so state both.
+    Source: Gu et al. 2024; a share of heads depends on the threshold and on T, so state both.
     """
     return mass_on(weights, first, visible, rows)
 
@@ -41,7 +41,7 @@ def active_and_dormant(
         weights, first, visible, rows: as for `sink_mass`.
         has_work: bool (B,T).
 
-    Source: Guo et al. 2024 (active-dormant attention heads), section 2.
+    Source: Guo et al. 2024 (active-dormant attention heads).
     """
     return tuple(mass_on(weights, first, visible, rows & which) for which in (has_work, ~has_work))
 
