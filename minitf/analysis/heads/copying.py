@@ -38,7 +38,7 @@ def copying(model: nn.Module, site: Site) -> tuple[Tensor | None, str]:
     the gain of the latent's norm between them; without any matrix, the features of the head. W_O is the head's slice
     of `w_o`, or all of it where heads are averaged. W_U is the matrix of the head over the vocabulary, its columns
     times the gain of the final norm. Biases of the projections, gates, norms after a sublayer and layers in between
-    are left out.
+    are left out. Where as many tokens are written as are read, they are taken to be the same.
 
     Args:
         model: any with `embedding`, `head` and attention with a `projection`.
@@ -91,7 +91,8 @@ def value_and_output(projection: nn.Module, n_heads: int) -> tuple[Tensor, Tenso
 def _matrix(head: nn.Module | None) -> Tensor | None:
     """W_U (V,D) of a head over tokens."""
     output = getattr(head, "output", head)
-    return output.weight.float() if getattr(output, "bias", None) is None and hasattr(output, "weight") else None
+    weight = getattr(output, "weight", None)
+    return None if weight is None else weight.float()
 
 
 def _around(model: nn.Module, site: Site) -> tuple[nn.Module, nn.Module]:

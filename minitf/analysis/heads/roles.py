@@ -49,6 +49,22 @@ class Asked:
     query: Tensor
     columns: Tensor
 
+    def within(self, rows: Tensor, start: int = 0) -> Asked:
+        """Those of some rows of the batch, counted from there.
+
+        Args:
+            rows: bool (b,T), which queries of the rows `start` to `start` + b - 1 count.
+            start: the first row.
+        """
+        chosen = self.chosen(rows, start)
+        return Asked(self.row[chosen] - start, self.query[chosen], self.columns[chosen])
+
+    def chosen(self, rows: Tensor, start: int = 0) -> Tensor:
+        """bool (N,): which of them `within` keeps."""
+        row = self.row - start
+        inside = (row >= 0) & (row < len(rows))
+        return inside & rows[row.clamp(0, len(rows) - 1), self.query]
+
     def distances(self, base: Tensor) -> Tensor:
         """int64 (N,K): how far back each answer is from the column of offset 0; 0 where there is none."""
         return (base[self.row, self.query][:, None] - self.columns).masked_fill(self.columns < 0, 0)

@@ -28,18 +28,19 @@ class Shuffled:
     wanted: Asked
     columns: Tensor
 
-    def score(self, weights: Tensor, visible: Tensor, start: int) -> RoleScore:
+    def score(self, weights: Tensor, visible: Tensor, rows: Tensor, start: int = 0) -> RoleScore:
         """Of each shuffle, (n,H): queries whose new answers are all hidden, or outside the row, do not count.
 
         Args:
             weights, visible: (b,H,T,S), (b,T,S) of rows `start` to `start` + b - 1 of the batch.
+            rows: bool (b,T), which queries of them count.
             start: first row.
         """
-        inside = (self.wanted.row >= start) & (self.wanted.row < start + len(weights))
-        row, query = self.wanted.row[inside] - start, self.wanted.query[inside]
+        chosen = self.wanted.chosen(rows, start)
+        row, query = self.wanted.row[chosen] - start, self.wanted.query[chosen]
         of_queries, may = weights[row, :, query], visible[row, query]  # (N,H,S), (N,S)
         found = []
-        for columns in self.columns[:, inside]:
+        for columns in self.columns[:, chosen]:
             outside = (columns < 0) | (columns >= may.size(-1))
             columns = columns.masked_fill(outside, -1)
             columns = columns.masked_fill(~may.gather(-1, columns.clamp_min(0)), -1)
