@@ -14,7 +14,7 @@ from minitf.analysis import forward
 from minitf.analysis.capture import MAX_BYTES
 from minitf.analysis.forward import Batch, n_rows
 from minitf.analysis.heads.importance import Losses, importance, normalised
-from minitf.analysis.heads.measure import NOT_ROLES, Measured, measure
+from minitf.analysis.heads.measure import LAYER, NO_SCORES, Measured, measure
 from minitf.analysis.heads.names import Name, names_of
 from minitf.analysis.heads.rows import SKIP
 from minitf.analysis.sites import Site, sites
@@ -170,22 +170,22 @@ def _add_importance(
             measured.scores["importance"] = found[site]
         else:
             measured.scores["importance"] = torch.full((site.n_heads,), torch.nan)
-            here = "the heads cannot be turned down here" if losses is not None and asks else "it was not asked for"
-            measured.reasons["importance"] = here
+            why = "heads cannot be turned down here" if asks else "no loss is known, or it was not asked for"
+            measured.reasons["importance"] = why
 
 
 def _heads(site: Site, own: Measured, nulls: Sequence[Measured], quantile: float) -> Iterator[HeadReport]:
     untrained = {
         name: value
         for name in own.scores
-        if name not in NOT_ROLES
+        if name not in NO_SCORES
         and (value := _largest([n.scores[name] for n in nulls if name in n.scores])) is not None
     }
     for head in range(site.n_heads):
         of_shuffles = {name: value[:, head] for name, value in own.shuffled.items()}
         dealt = {name: float(v.quantile(quantile)) for name, v in of_shuffles.items() if v.isfinite().all()}
         scores = {name: _number(value[head]) for name, value in own.scores.items()}
-        scores |= {name: None for name in own.reasons if name not in own.layer and name not in scores}
+        scores |= {name: None for name in own.reasons if name not in LAYER and name not in scores}
         reasons = {name: own.reasons.get(name, NOTHING) for name, value in scores.items() if value is None}
         # a score with answers to shuffle needs that null model too
         compared = {
@@ -198,9 +198,8 @@ def _heads(site: Site, own: Measured, nulls: Sequence[Measured], quantile: float
 
 
 def _layer(site: Site, own: Measured, nulls: Sequence[Measured]) -> LayerReport:
-    names = ("js", "effective_heads", "cka", "sink_share")
-    scores = {name: _number(own.layer.get(name, math.nan)) for name in names}
-    untrained = {name: [_number(null.layer.get(name, math.nan)) for null in nulls] for name in names}
+    scores = {name: _number(own.layer.get(name, math.nan)) for name in LAYER}
+    untrained = {name: [_number(null.layer.get(name, math.nan)) for null in nulls] for name in LAYER}
     reasons = {name: own.reasons.get(name, NOTHING) for name, value in scores.items() if value is None}
     return LayerReport(site, scores, untrained, reasons)
 
@@ -212,6 +211,6 @@ def _largest(values: Sequence[Tensor]) -> float | None:
 
 
 def _number(value: float | Tensor) -> float | None:
-    """None for NaN; whole numbers stay whole when written."""
+    """None for NaN."""
     value = float(value)
     return value if math.isfinite(value) else None

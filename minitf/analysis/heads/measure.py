@@ -21,9 +21,11 @@ from minitf.analysis.heads.rows import SKIP, base_columns, counted, first_of_doc
 from minitf.analysis.heads.shuffled import Shuffled, shuffled, shuffled_ids
 from minitf.analysis.sites import Site, sites
 from minitf.errors import DataError
+from minitf.positions import offset
 
 MASS, ACCURACY = "mass:", "accuracy:"  # before the name of a role
-NOT_ROLES = ("best_offset", "steady_offset")  # numbers that are no scores
+NO_SCORES = ("best_offset", "steady_offset")  # numbers of which none is better than another
+LAYER = ("js", "effective_heads", "cka", "sink_share")  # of the heads of a site together
 
 
 @dataclass
@@ -133,8 +135,7 @@ def _piece(found: Captured, asked: _Questions, skip: int) -> dict[str, Any]:
     if found.outputs is not None:
         sums["moments"] = diversity.moments(found.outputs, rows)
     if found.value_norms is not None:
-        is_first = (k_pos >= 0) & ((k_pos & 0xFFFFFFFF) == 0)
-        sums["value_ratio"] = sink.value_ratio(found.value_norms, is_first, k_pos >= 0)
+        sums["value_ratio"] = sink.value_ratio(found.value_norms, offset(k_pos) == 0, k_pos >= 0)
     if not crosses:
         sums |= _matching(found, asked, rows)
     if asked.roles and found.site.kind == asked.gold_kind:
@@ -197,8 +198,10 @@ def _finished(model: nn.Module, site: Site, sums: dict[str, Any]) -> Measured:
     _add_offsets(done, site, sums["offsets"])
     copied, reason = copying(model, site)
     done.scores["copying"] = torch.full((site.n_heads,), torch.nan) if copied is None else copied
+    if reason:
+        done.reasons["copying"] = reason
     _add_layer(done, site, sums)
-    _add_reasons(done, site, sums, reason, of_roles)
+    _add_reasons(done, site, sums, len(of_roles))
     done.scores = {name: value.double().cpu() for name, value in done.scores.items()}
     done.shuffled = {name: value.cpu() for name, value in done.shuffled.items()}
     return done
@@ -222,20 +225,16 @@ def _add_layer(done: Measured, site: Site, sums: dict[str, Any]) -> None:
             done.layer["cka"] = float(diversity.mean_of_pairs(diversity.cka(sums["moments"])))
 
 
-def _add_reasons(
-    done: Measured, site: Site, sums: dict[str, Any], copying: str, of_roles: dict[str, RoleScore]
-) -> None:
+def _add_reasons(done: Measured, site: Site, sums: dict[str, Any], n_roles: int) -> None:
     why = done.reasons
-    if copying:
-        why["copying"] = copying
     if site.kind == "cross":
         why |= dict.fromkeys(("previous_token", "duplicate_token", "prefix_matching"), "the keys are another sequence")
     if "value_ratio" not in sums:
         why["value_ratio"] = "the values cannot be read here"
-    if not of_roles:
+    if not n_roles:
         gold = "no gold says what must be read here"
         why |= dict.fromkeys(("sink_active", "sink_dormant", "selectivity"), gold)
-    elif len(of_roles) == 1:
+    elif n_roles == 1:
         why["selectivity"] = "there is one role"
     if site.n_heads == 1:
         why |= dict.fromkeys(("js", "effective_heads", "cka"), "there is one head")

@@ -79,6 +79,6 @@ def shuffled_ids(ids: Tensor, pos: Tensor, generator: torch.Generator) -> Tensor
     real = pos >= 0
     key = torch.rand(ids.shape, generator=generator).to(ids.device)
     # both orders list the padding first, so that real tokens take the places of real tokens
-    old = torch.where(real, torch.arange(1, ids.size(1) + 1, device=ids.device), 0).argsort(-1, stable=True)
-    new = torch.where(real, key + 1, 0.0).argsort(-1, stable=True)
+    old = torch.where(real, torch.arange(1, ids.size(1) + 1, device=ids.device), 0).argsort(dim=-1, stable=True)
+    new = torch.where(real, key + 1, 0.0).argsort(dim=-1, stable=True)
     return torch.empty_like(ids).scatter(-1, old, ids.gather(-1, new))
