@@ -154,7 +154,7 @@ def battery(
     _add_importance(model, batches, losses, own)
     about = {"rows": sum(map(n_rows, batches)), "untrained": len(nulls), "shuffles": n_shuffles, "quantile": quantile}
     return Battery(
-        [head for site, found in own.items() for head in _heads(site, found, [n[site] for n in nulls], quantile)],
+        [head for site, found in own.items() for head in reports(site, found, [n[site] for n in nulls], quantile)],
         [_layer(site, found, [null[site] for null in nulls]) for site, found in own.items()],
         {**about, "skip": skip, "seed": seed},
     )
@@ -174,7 +174,15 @@ def _add_importance(
             measured.reasons["importance"] = why
 
 
-def _heads(site: Site, own: Measured, nulls: Sequence[Measured], quantile: float) -> Iterator[HeadReport]:
+def reports(site: Site, own: Measured, nulls: Sequence[Measured], quantile: float = QUANTILE) -> Iterator[HeadReport]:
+    """A report for each head of a site.
+
+    Args:
+        site: which one.
+        own: what was measured of the model, by `measure` or `syntax.measure_syntax`.
+        nulls: the same of untrained models.
+        quantile: of the shuffles that a head must be above.
+    """
     untrained = {
         name: value
         for name in own.scores
