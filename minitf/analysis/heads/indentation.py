@@ -14,7 +14,7 @@ TokenBytes = Callable[[int], bytes]
 
 
 def with_indentation(batch: Mapping[str, Tensor], token_bytes: TokenBytes) -> dict[str, Tensor]:
-    """The batch and two more roles, "gold.indent" and "gold.next_indent", each int64 (B,T,1), -1 where nothing is asked.
+    """The batch and two more roles, "gold.indent" and "gold.next_indent", int64 (B,T,1), -1 where nothing is asked.
 
     indent        at the token that holds the first character of a line: the token that holds the first character of
                   the line before that is indented alike
