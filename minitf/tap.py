@@ -14,11 +14,12 @@ from __future__ import annotations
 import difflib
 import fnmatch
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 Edit = Callable[[Tensor], Tensor]
+Keep = Callable[[str, Tensor], Any]
 OVER_KEYS = ("scores", "weights")  # points with a column for each key
 
 
@@ -32,12 +33,13 @@ class Tappable(nn.Module):
 class Listener:
     """What a `Tap` leaves in one module: which of its points are read, which are changed."""
 
-    def __init__(self, name: str, outer: Listener | None) -> None:
+    def __init__(self, name: str, outer: Listener | None, keep: Keep | None = None) -> None:
         self.name = name
         self.outer = outer
+        self.keep = keep
         self.read: set[str] = set()
         self.edit: dict[str, Edit] = {}
-        self.values: dict[str, Tensor] = {}
+        self.values: dict[str, Any] = {}
         self.key_positions: dict[str, Tensor] = {}
 
     def wants(self, *points: str) -> bool:
@@ -82,7 +84,8 @@ class Listener:
         if self.outer is not None:
             self.outer._keep(point, value)
         if point in self.read:
-            self.values[self._full(point)] = value.detach()
+            name, value = self._full(point), value.detach()
+            self.values[name] = value if self.keep is None else self.keep(name, value)
 
     def _full(self, point: str) -> str:
         return f"{self.name}.{point}" if self.name else point
@@ -95,9 +98,11 @@ class Tap:
         model: any module that holds `Tappable` modules.
         at: name or names to read; `*` stands for any part of a name. A name read twice keeps the last value.
         edit: name -> function of the activation that returns what goes on in its place; same shape.
+        keep: function of (name, activation) that returns what is kept of it, while the model goes on: a part of a large
+            one, or a number. It must not write into the activation. None: all is kept.
 
     Attributes:
-        values: name -> what was read; `tap[name]` is the same with a better message.
+        values: name -> what was kept; `tap[name]` is the same with a better message.
         key_positions: name of scores or weights that are read -> int64 (B or 1, S), the position of the token that each
             of their columns stands for; -1: of none (padding, an empty place of a cache).
 
@@ -105,7 +110,13 @@ class Tap:
         KeyError: a name that no module has; the message lists the nearest names.
     """
 
-    def __init__(self, model: nn.Module, at: str | Sequence[str] = (), edit: dict[str, Edit] | None = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        at: str | Sequence[str] = (),
+        edit: dict[str, Edit] | None = None,
+        keep: Keep | None = None,
+    ) -> None:
         self._modules = {f"{name}." if name else "": m for name, m in model.named_modules() if isinstance(m, Tappable)}
         known = {prefix + point: (prefix, point) for prefix, m in self._modules.items() for point in m.tap_points}
         self._read = [
@@ -115,14 +126,15 @@ class Tap:
             (*known[name], change) for pattern, change in (edit or {}).items() for name in _matches(pattern, known)
         ]
         self._open: dict[str, Listener] = {}
-        self.values: dict[str, Tensor] = {}
+        self._keep = keep
+        self.values: dict[str, Any] = {}
         self.key_positions: dict[str, Tensor] = {}
 
     def __enter__(self) -> Tap:
         if self._open:
             raise RuntimeError("this Tap is open already: make a second one to nest them")
         prefixes = dict.fromkeys([p for p, _ in self._read] + [p for p, _, _ in self._edit])
-        self._open = {p: Listener(p.rstrip("."), self._modules[p].tap) for p in prefixes}
+        self._open = {p: Listener(p.rstrip("."), self._modules[p].tap, self._keep) for p in prefixes}
         for prefix, point in self._read:
             self._open[prefix].read.add(point)
         for prefix, point, change in self._edit:
@@ -137,7 +149,7 @@ class Tap:
             self._modules[prefix].tap = listener.outer
         self._open = {}
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: str) -> Any:
         if name not in self.values:
             raise KeyError(f"nothing was read at '{name}'; read: {sorted(self.values) or 'nothing yet'}")
         return self.values[name]
