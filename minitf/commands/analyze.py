@@ -1,0 +1,166 @@
+"""`minitf-analyze`: what the heads of a trained model do, and whether it matters."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from minitf.command_line import entry, friendly_errors, take_raw
+from minitf.commands.generate import check_run
+from minitf.commands.look.data import look_at, prepare, take_data
+from minitf.config import build
+from minitf.errors import ConfigError
+from minitf.files import user_path
+from minitf.hints import command
+from minitf.typed import check_typed
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from minitf.data.base import BaseData
+
+FOLDER = "analysis"
+ABLATIONS = ("zero", "mean", "resample")
+
+
+def main() -> None:
+    """Read the command line, print the tables, and write heads.json, the page and the figures."""
+    raw = take_raw(("run", "heads", "out"))
+    with friendly_errors("analyze"):
+        if {"-m", "--multirun"} & set(sys.argv[1:]):
+            raise ConfigError("this command has no sweeps: call it once for each run")
+        check_typed(sys.argv[1:])
+        typed = take_data()
+    entry("analyze", lambda cfg, job: print(analyze(cfg, raw, typed)))
+
+
+def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
+    """Find out what the heads of a run do, write it down, and return the tables.
+
+    Args:
+        cfg: as in configs/analyze.yaml.
+        raw: `run`, `heads` and `out` exactly as typed.
+        typed: settings of the data, such as "data=repeat" or "data.seq_len=64".
+
+    Raises:
+        ConfigError: no run, or none that can be loaded; heads, numbers or data that cannot be.
+        DataError: the data is not there, or not the one that the run was trained on.
+        OSError: a file cannot be written.
+    """
+    from minitf.commands.look.chosen import chosen_heads
+    from minitf.commands.look.findings import find_out
+    from minitf.commands.look.table import table
+    from minitf.files import write_json
+
+    if "run" not in raw:
+        raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
+    folder = user_path(raw["run"])
+    check_run(folder)
+    check_settings(cfg)
+    model, run_cfg, data, about = load(folder, raw["run"], cfg, typed)
+    shown = chosen_heads(model, raw.get("heads"))
+    found = find_out(
+        model,
+        rows(data, cfg.n),
+        untrained(run_cfg, cfg.untrained, cfg.seed),
+        shown,
+        measure="loss" if about["takes"] == "text" else "accuracy",
+        ablate=cfg.ablate,
+        n_shuffles=cfg.shuffles,
+        n_draws=cfg.draws,
+        seed=cfg.seed,
+        about=about,
+    )
+    out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
+    write_json(out / "heads.json", found.to_dict())
+    return table(found)
+
+
+def check_settings(cfg: DictConfig) -> None:
+    """Raise ConfigError for numbers that cannot be."""
+    for name, least in [("untrained", 0), ("shuffles", 1), ("draws", 0), ("examples", 1), ("max_tokens", 2)]:
+        value = cfg[name]
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise ConfigError(f"{name} ({value!r}) must be a whole number of at least {least}")
+    if cfg.n is not None and (not isinstance(cfg.n, int) or isinstance(cfg.n, bool) or cfg.n < 1):
+        raise ConfigError(f"n ({cfg.n!r}) must be a whole number of at least 1, or null for the whole split")
+    if cfg.ablate not in ABLATIONS:
+        raise ConfigError(f"ablate ({cfg.ablate!r}) must be one of {', '.join(ABLATIONS)}")
+    if cfg.lang not in ("en", "zh"):
+        raise ConfigError(f"lang ({cfg.lang!r}) must be en or zh")
+
+
+def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.Module, DictConfig, BaseData, Any]:
+    """Model, config, prepared data, and what is to be said about them.
+
+    Args:
+        folder: of the run.
+        run: as typed.
+        cfg: `checkpoint` and `allow` of it are read.
+        typed: settings of the data.
+
+    Raises:
+        ConfigError, DataError: as for `analyze`.
+    """
+    from minitf.commands.rehearse import fit_to_task
+    from minitf.commands.start import Start, check_same_data, read_record
+    from minitf.runs import check_config, load_run
+    from minitf.training.checkpoint import find_checkpoint
+
+    allow = list(cfg.allow)
+    model, tokenizer, run_cfg = load_run(folder, cfg.checkpoint, allow)
+    # beside the model its data and its task are built: what they are made of is asked first
+    check_config(OmegaConf.to_container(run_cfg), allow)
+    record = read_record(folder)
+    data_cfg, added = look_at(run_cfg, typed, record["choices"].get("data"))
+    if added:
+        print(f"with it goes {' '.join(added)}: where answers stand is known here", file=sys.stderr)
+    objective = build(run_cfg.task)
+    data = prepare(data_cfg, run_cfg, tokenizer)
+    if not typed:
+        check_same_data(Start(run_cfg, record=record), data, folder)
+    fit_to_task(data, objective)
+    about = {
+        "run": run,
+        "checkpoint": str(cfg.checkpoint),
+        "step": int(find_checkpoint(folder, cfg.checkpoint).stem.rpartition("=")[2]),
+        "data": data.name,
+        "data_settings": [*typed, *added],
+        "takes": objective.takes,
+        "ablate": cfg.ablate,
+        "command": " ".join([command("analyze"), *sys.argv[1:]]),
+    }
+    return model, run_cfg, data, about
+
+
+def rows(data: BaseData, n: int | None) -> list[dict]:
+    """Batches of the first rows of the validation split; those of data that has a row for each window, spread over it.
+
+    Args:
+        data: prepared.
+        n: rows; None: all.
+    """
+    from minitf.commands.score.measure import Split
+
+    return list(Split(data, "val", n))
+
+
+def untrained(run_cfg: DictConfig, n: int, seed: int) -> Iterator[nn.Module]:
+    """Models of the run's config as they are before training.
+
+    Args:
+        run_cfg: of the run.
+        n: how many.
+        seed: of the first one; that of the run is left out.
+    """
+    import torch
+
+    seeds = [s for s in range(seed + 1, seed + n + 2) if s != run_cfg.seed][:n]
+    for own in seeds:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(own)
+            yield build(run_cfg.model).eval()

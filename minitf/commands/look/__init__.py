@@ -1,0 +1,1 @@
+"""What the heads of a run do: data, findings, table, page."""

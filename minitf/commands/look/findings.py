@@ -1,0 +1,129 @@
+"""Everything that is found out about the heads of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from minitf.analysis.effects import Effect, Place
+    from minitf.analysis.forward import Batch
+    from minitf.analysis.heads.battery import Battery, HeadReport
+    from minitf.analysis.scores import Score
+    from minitf.analysis.sites import Site
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was found.
+
+    Args:
+        battery: scores and names of every head.
+        shown: the heads that were asked for.
+        measure: what effects are changes of, "accuracy" or "loss" (nats).
+        full: class of answers -> score of the whole model.
+        effects: of each shown head alone.
+        sets: name -> of all heads with that name together.
+        about: run, checkpoint, data and settings, as plain values.
+    """
+
+    battery: Battery
+    shown: Mapping[Site, Sequence[int]]
+    measure: str
+    full: Mapping[str, Score]
+    effects: Mapping[Place, Effect]
+    sets: Mapping[str, Effect]
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def heads(self) -> list[HeadReport]:
+        """Reports of the shown heads."""
+        return [head for head in self.battery.heads if head.head in self.shown.get(head.site, ())]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            **self.about,
+            "measure": self.measure,
+            "full": {name: {"loss": s.loss, "accuracy": s.accuracy, "n": s.n} for name, s in self.full.items() if s.n},
+            **self.battery.to_dict(),
+            "effects": {_name(place): _effect(effect) for place, effect in self.effects.items()},
+            "sets": {name: {"heads": list(map(_name, e.heads)), **_effect(e)} for name, e in self.sets.items()},
+        }
+
+
+def find_out(
+    model: nn.Module,
+    batches: Sequence[Batch],
+    untrained: Iterator[nn.Module],
+    shown: Mapping[Site, Sequence[int]],
+    *,
+    measure: str,
+    ablate: str,
+    n_shuffles: int,
+    n_draws: int,
+    seed: int,
+    about: dict[str, Any],
+) -> Findings:
+    """Measure, name, switch off.
+
+    Args:
+        model: of the run.
+        batches: rows, with gold where it is known.
+        untrained: models of its config and other seeds.
+        shown: the heads whose effects are wanted.
+        measure: "accuracy" or "loss".
+        ablate: what a head gives on that is switched off: "zero", "mean" or "resample".
+        n_shuffles: of the gold.
+        n_draws: random sets beside each named set.
+        seed: of shuffles and draws.
+        about: goes into the findings.
+    """
+    from minitf.analysis.effects import Effects, by_place
+    from minitf.analysis.heads.battery import battery
+
+    found = battery(model, batches, untrained, n_shuffles=n_shuffles, seed=seed)
+    effects = Effects(model, batches, measure, ablation(ablate, seed))
+    places = [place for place in by_place(shown) if can_be_switched_off(model, place[0])]
+    sets = {}
+    for name in dict.fromkeys(name.name for head in found.heads for name in head.names):
+        own = [(head.site, head.head) for head in found.called(name) if can_be_switched_off(model, head.site)]
+        others = [
+            (head.site, head.head)
+            for head in found.heads
+            if not head.is_called(name) and head.site.kind in {s.kind for s, _ in own}
+        ]
+        if own:
+            sets[name] = effects.of_set(own, others, n_draws, seed)
+    return Findings(found, shown, measure, effects.full, effects.of_each(places), sets, about)
+
+
+def can_be_switched_off(model: nn.Module, site: Site) -> bool:
+    """Whether what its heads read can be changed: recurrent models mix it at once."""
+    from minitf.tap import Tap
+
+    return site.point("heads") in Tap.names(model)
+
+
+def ablation(kind: str, seed: int) -> Any:
+    """How heads are switched off, by its name."""
+    from minitf.analysis.effects import zeroed
+
+    return zeroed
+
+
+def _effect(effect: Effect) -> dict[str, Any]:
+    return {
+        "lost": _plain(effect.lost),
+        "controls": [{"heads": list(map(_name, draw)), "lost": _plain(lost)} for draw, lost in effect.controls],
+    }
+
+
+def _plain(lost: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in lost.items() if value == value}  # NaN: nothing is asked
+
+
+def _name(place: Place) -> str:
+    return place[0].name(place[1])
