@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 WIDTH, HEIGHT = 420, 190
-LEFT, RIGHT, TOP, BOTTOM = 52, 34, 10, 26  # room for numbers at the axes and names at the ends
+LEFT, RIGHT, TOP, BOTTOM = 52, 40, 10, 26  # room for numbers at the axes and names at the ends
+NAME = 11  # pixels of height that a name at the end of a curve takes
 LOG_ABOVE = 1000  # largest over smallest value from which a logarithmic axis is the readable one
 Points = Sequence[tuple[float, float]]
 
@@ -75,6 +76,7 @@ def picture(series: Mapping[str, Points], low: float | None = None, high: float 
                 "last": last and [round(x(last[0]), 1), round(y(last[1]), 1)],
             }
         )
+    _part_names(lines)
     return {
         "width": WIDTH,
         "height": HEIGHT,
@@ -86,6 +88,19 @@ def picture(series: Mapping[str, Points], low: float | None = None, high: float 
         "log": log,
         "table": _table(series),
     }
+
+
+def _part_names(lines: list[dict[str, Any]]) -> None:
+    """Heights of the names at the ends, far enough from each other to be read, in the order of the curves."""
+    ends = sorted((line for line in lines if line["last"]), key=lambda line: line["last"][1])
+    room = min(NAME, (HEIGHT - BOTTOM - TOP) / max(len(ends), 1))
+    lowest = TOP - room
+    for line in ends:
+        lowest = max(line["last"][1], lowest + room)
+        line["end"] = lowest
+    highest = HEIGHT - BOTTOM + room
+    for line in reversed(ends):
+        highest = line["end"] = round(min(line["end"], highest - room), 1)
 
 
 def thinned(points: Points, axis: Axis) -> list[tuple[float, float]]:

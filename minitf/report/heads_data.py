@@ -93,8 +93,8 @@ class Attention:
     Args:
         kind: of the layers.
         queries, keys: tokens: T of them and S of them.
-        weights: per layer of that kind, in the order of the page's layers, (H,T,S): its shown heads. One array (L,H,T,S)
-            will do. Rows may sum to less than 1; values are in 0..1.
+        weights: per layer of that kind, in the order of the page's layers, (H,T,S): its shown heads. One array
+            (L,H,T,S) will do. Rows may sum to less than 1; values are in 0..1.
         visible: bool (T,S), or (L,T,S) where layers differ, True where a query may read a key; None: everywhere.
     """
 

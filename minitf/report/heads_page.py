@@ -84,8 +84,8 @@ def fitting(page: HeadsPage, tr: Any, budget: int = KINDS["heads"].budget) -> tu
     if sizes[0] > room:
         shape = ", ".join(f"{len(a.queries)} x {len(a.keys)} tokens" for a in page.examples[0].attention)
         raise ConfigError(
-            f"the maps of one example ({len(page.heads)} heads, {shape}) take {sizes[0] / MB:.1f} MB; a page has room for "
-            f"{max(room, 0) / MB:.1f} MB of them: fewer heads (heads=...) or shorter examples (max_tokens=...)"
+            f"the maps of one example ({len(page.heads)} heads, {shape}) take {sizes[0] / MB:.1f} MB; a page has "
+            f"room for {max(room, 0) / MB:.1f} MB of them: fewer heads (heads=...) or shorter examples (max_tokens=...)"
         )
     kept = [i for i, s in enumerate(page.snapshots) if s.weights]
     n_maps = min(len(kept), int(min(room - sizes[0], room * MOVIE_SHARE) // max(sizes[0], 1)))

@@ -1,4 +1,4 @@
-"""One HTML file that holds everything: it opens from disk in any browser, loads nothing, and runs its own scripts only."""
+"""One HTML file that holds everything: it opens from disk in any browser, loads nothing, runs its own scripts only."""
 
 from __future__ import annotations
 

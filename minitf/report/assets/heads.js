@@ -18,6 +18,7 @@ function select(change) {
   }
   const map = shownMap();
   state.row = clamp(state.row, map.rows);
+  if (change.column === undefined && (change.head !== undefined || change.row !== undefined)) state.column = sortedRow(map, state.row)[0] ?? 0;
   state.column = clamp(state.column, map.columns);
   const changed = (...names) => names.some((name) => before[name] !== state[name]);
   const otherKind = HEADS[before.head].kind !== selected().kind;
@@ -62,8 +63,7 @@ function showChoices(tell) {
   $("scale").value = state.scale;
   for (const input of $("kinds").querySelectorAll("input")) input.checked = input.value === selected().kind;
   if (!tell) return;
-  const step = state.frame < FRAMES.length ? `, ${tr("step.shown", { step: FRAMES[state.frame].step })}` : "";
-  $("status").textContent = `${$("map-title").textContent}${step}`;
+  $("status").textContent = $("map-title").textContent;
 }
 
 function wireChoices() {
@@ -145,6 +145,15 @@ function showMovie() {
 
 // ---- start
 
+// The head to begin with: the one whose name and effect are the surest.
+function clearest() {
+  const sure = (head) => {
+    const role = bestName(head);
+    return role ? 10 * (beyond(head) > 0) + role.score - role.null : -1;
+  };
+  return HEADS.reduce((best, head, i) => (sure(head) > sure(HEADS[best]) ? i : best), 0);
+}
+
 function useHash() {
   const { found, bad } = readHash(STORED);
   found.named = found.named === "yes";
@@ -153,7 +162,7 @@ function useHash() {
 }
 
 useHash();
-if (!location.hash) state.head = Math.max(0, HEADS.findIndex((head) => bestName(head)));
+if (!location.hash) state.head = clearest();
 if (state.frame < FRAMES.length) state.example = 0;
 wireChoices();
 buildFilter();
@@ -162,8 +171,7 @@ wireMap();
 wireCopies();
 wireLines();
 wireMovie();
-if (!location.hash.includes("row=")) state.row = shownMap().rows - 1;
-select({});
+select(location.hash.includes("row=") ? {} : { row: shownMap().rows - 1 });
 show(true, true, () => true);
 let resizeTimer = 0;
 addEventListener("resize", () => {

@@ -2,13 +2,14 @@
 // The large map of the selected head, what is known about the head, and its selected row as a table.
 
 const LABEL = 11; // least CSS pixels of a cell whose token is written beside it
+const WIDEST = 540; // CSS pixels of the map with its labels
 let cell = 1; // CSS pixels of a cell; less than 1 if there are more cells than pixels
 
 function paintMap() {
   const map = shownMap();
   const canvas = $("map-canvas");
   const density = window.devicePixelRatio || 1;
-  const room = Math.min(520, $("map").clientWidth - 2) - ($("map-queries").clientWidth || 0);
+  const room = Math.min(WIDEST, $("map-frame").clientWidth - 2) - ($("map-queries").clientWidth || 0);
   const fit = (room * density) / Math.max(map.columns, map.rows);
   const size = fit >= 1 ? Math.min(Math.floor(fit), Math.round(44 * density)) : fit; // device pixels; whole ones if it can be
   const width = Math.max(1, Math.floor(size * map.columns));
@@ -23,7 +24,7 @@ function paintMap() {
 function labelMap() {
   const { queries, keys } = info();
   const map = shownMap();
-  const room = Math.min(520, $("map").clientWidth - 2);
+  const room = Math.min(WIDEST, $("map-frame").clientWidth - 2);
   const fits = (room - 90) / Math.max(map.rows, map.columns) >= LABEL;
   $("map-frame").classList.toggle("labelled", fits);
   $("map-queries").replaceChildren(...(fits ? queries.map((text) => bdi(text)) : []));
@@ -37,7 +38,9 @@ function titleMap() {
   const head = selected();
   const role = bestName(head);
   const title = role ? tr("map.title.named", { name: head.name, role: word(role.role) }) : tr("map.title", { name: head.name });
-  $("map-title").textContent = title;
+  const step = state.frame < FRAMES.length ? `, ${tr("step.shown", { step: FRAMES[state.frame].step })}` : "";
+  $("map-title").textContent = title + step;
+  $("map-kind").textContent = tr(`kind.${head.kind}.about`);
   const map = shownMap();
   $("map-canvas").setAttribute("aria-label", tr("map.label", { name: head.name, queries: map.rows, keys: map.columns }));
   $("map-canvas").dataset.head = state.head;
@@ -123,7 +126,7 @@ function effectLine(head) {
     return box;
   }
   const verdict = { 1: tr("facts.verdict.beyond"), "-1": tr("facts.verdict.within"), 0: tr("facts.control.none") }[beyond(head)];
-  box.append(el("span", { class: "value" }, signed(head.effect)), ` ${controlText(head)} – ${verdict}`);
+  box.append(el("span", { class: "value" }, tr("facts.effect.value", { effect: signed(head.effect) })), ` ${controlText(head)}${verdict}`);
   const limit = Math.max(1e-9, ...HEADS.flatMap((h) => [h.effect, ...h.controls]).filter(Number.isFinite).map(Math.abs));
   const place = (value) => `${50 + (50 * value) / limit}%`;
   const bar = el("i", { class: head.effect < 0 ? "bar-down" : "bar-up" });
@@ -145,8 +148,9 @@ const signed = (value) => (value > 0 ? `+${fmt(value)}` : fmt(value));
 function controlText(head) {
   const { controls } = head;
   if (!controls.length) return "";
-  if (controls.length === 1) return tr("facts.control.one", { low: signed(controls[0]) });
-  return tr("facts.control", { low: signed(controls[0]), high: signed(controls[controls.length - 1]), n: controls.length });
+  if (controls.length === 1) return `${tr("facts.control.one", { low: signed(controls[0]) })} – `;
+  const [low, high] = [controls[0], controls[controls.length - 1]].map(signed);
+  return `${tr("facts.control", { low, high, n: controls.length })} – `;
 }
 
 // ---- the selected row in numbers
