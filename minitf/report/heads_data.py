@@ -45,7 +45,8 @@ class Role:
     @property
     def named(self) -> bool:
         """True if the head may be called so: above the null and above the baseline. Without a null there is no name."""
-        return self.null is not None and self.score > self.null and not self.score <= (self.baseline or -np.inf)
+        rule = -np.inf if self.baseline is None else self.baseline
+        return self.null is not None and self.score > max(self.null, rule)
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def write_page(
     html = render(kind, title, data, arrays, lang, view).encode("utf-8")
     if len(html) > KINDS[kind].budget:
         raise ConfigError(
-            f"{path} would have {len(html) / MB:.1f} MB, more than the {KINDS[kind].budget / MB:.0f} MB that a page of "
+            f"{path} would have {len(html) / MB:.1f} MB, more than the {KINDS[kind].budget / MB:.1f} MB that a page of "
             "this kind may have: put less on it"
         )
     with atomic_file(path) as file:
