@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "demo": CORE | {"blocks", "models", "data", "config", "demo"},
+    "report": BASE | {"report", "analysis"},
     "commands": CORE
     | {"bench", "demo", "blocks", "models", "generation", "data", "analysis", "report", "training", "scoring"}
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
