@@ -142,6 +142,18 @@ def test_pieces_and_chosen_heads_give_the_same(name):
     assert torch.equal(one.outputs, whole[site].outputs[:, [3, 1]])
 
 
+def test_weights_are_those_before_dropout():
+    model = parts.model("gpt_tiny", "model.attention.dropout=0.5", scale=4).train()
+    batch = batch_of(model)
+    with Tap(model, at="*.weights") as tap:
+        run(model, batch)
+    for one in capture(model, batch):
+        weights = tap[one.site.point("weights")]
+        real = one.q_pos >= 0
+        torch.testing.assert_close(weights.sum(-1).transpose(1, 2)[real], torch.ones(13, 4))
+        torch.testing.assert_close(one.weights.sum(-1).transpose(1, 2)[real], torch.ones(13, 4))
+
+
 class Live(TorchDispatchMode):
     """The most bytes of tensors that were alive at a time."""
 
