@@ -60,15 +60,14 @@ def copying(model: nn.Module, site: Site) -> tuple[Tensor | None, str]:
     if unembedding.size(0) != embedding.weight.size(0):
         return None, f"{embedding.weight.size(0)} tokens are read, {unembedding.size(0)} are written"
     layer, stack = _around(model, site)
-    tokens = embedding.weight.float()
-    norm = getattr(layer, "attention_norm", None)
+    tokens = embedding.weight
     if site.kind != "cross" and getattr(layer, "needs_final_norm", False):
-        tokens = _before(norm)(tokens)
+        tokens = _before(layer.attention_norm)(tokens)
     gain = getattr(getattr(stack, "final_norm", None), "weight", None)
     if gain is not None:
         unembedding = unembedding * gain
-    w_v, w_o = value_and_output(projection, site.n_heads)
-    return copying_score(w_v @ tokens.T, unembedding @ w_o), ""
+    w_v, w_o = (matrix.float() for matrix in value_and_output(projection, site.n_heads))
+    return copying_score(w_v @ tokens.float().T, unembedding.float() @ w_o), ""
 
 
 def value_and_output(projection: nn.Module, n_heads: int) -> tuple[Tensor, Tensor]:
@@ -91,8 +90,7 @@ def value_and_output(projection: nn.Module, n_heads: int) -> tuple[Tensor, Tenso
 def _matrix(head: nn.Module | None) -> Tensor | None:
     """W_U (V,D) of a head over tokens."""
     output = getattr(head, "output", head)
-    weight = getattr(output, "weight", None)
-    return None if weight is None else weight.float()
+    return getattr(output, "weight", None)
 
 
 def _around(model: nn.Module, site: Site) -> tuple[nn.Module, nn.Module]:

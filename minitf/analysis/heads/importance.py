@@ -62,7 +62,7 @@ def gate_slopes(model: nn.Module, batch: Batch, wanted: Iterable[Site], losses: 
     gates = {site: torch.ones(n_rows(batch), site.n_heads, 1, 1, device=device, requires_grad=True) for site in wanted}
 
     def gated(gate: Tensor) -> Callable[[Tensor], Tensor]:
-        return lambda heads: heads * gate
+        return lambda heads: heads * gate.to(heads.dtype)
 
     edit = {site.point("heads"): gated(gate) for site, gate in gates.items()}
     with evaluating(model), torch.enable_grad(), Tap(model, edit=edit):

@@ -87,7 +87,7 @@ def prefix_matching(weights: Tensor, ids: Tensor, k_pos: Tensor, visible: Tensor
     """Mass on the successors of earlier tokens of the same id: 0 .. 1, above 0.4 an induction head.
 
     Rows whose token came before count; all its occurrences do. In text that repeats a segment of different tokens it is
-    the score of `periodic_prefix_matching`.
+    the score of `periodic_prefix_matching`, but for the very first token: it follows no earlier one.
 
     Args:
         weights, ids, k_pos, visible, rows: as for `duplicate_token`.

@@ -61,9 +61,8 @@ class Asked:
 
     def chosen(self, rows: Tensor, start: int = 0) -> Tensor:
         """bool (N,): which of them `within` keeps."""
-        row = self.row - start
-        inside = (row >= 0) & (row < len(rows))
-        return inside & rows[row.clamp(0, len(rows) - 1), self.query]
+        inside = (self.row >= start) & (self.row < start + len(rows))
+        return inside.masked_scatter(inside, rows[self.row[inside] - start, self.query[inside]])
 
     def distances(self, base: Tensor) -> Tensor:
         """int64 (N,K): how far back each answer is from the column of offset 0; 0 where there is none."""
