@@ -15,7 +15,7 @@ from minitf.commands.look.data import look_at, prepare, take_data
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.files import user_path
-from minitf.hints import command
+from minitf.hints import command, show_path
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
     from minitf.commands.look.chosen import chosen_heads
     from minitf.commands.look.findings import find_out
     from minitf.commands.look.table import table
-    from minitf.files import write_json
+    from minitf.commands.look.written import write
+    from minitf.training.metrics import read_metrics
 
     if "run" not in raw:
         raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
@@ -63,9 +64,10 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
     check_settings(cfg)
     model, run_cfg, data, about = load(folder, raw["run"], cfg, typed)
     shown = chosen_heads(model, raw.get("heads"))
+    batches = rows(data, cfg.n)
     found = find_out(
         model,
-        rows(data, cfg.n),
+        batches,
         untrained(run_cfg, cfg.untrained, cfg.seed),
         shown,
         measure="loss" if about["takes"] == "text" else "accuracy",
@@ -76,8 +78,20 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
         about=about,
     )
     out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
-    write_json(out / "heads.json", found.to_dict())
-    return table(found)
+    files = write(
+        out,
+        found,
+        model,
+        data,
+        batches,
+        snapshots(folder, cfg),
+        read_metrics(folder),
+        n_examples=cfg.examples,
+        max_tokens=cfg.max_tokens,
+        lang=cfg.lang,
+        bertviz=cfg.bertviz,
+    )
+    return "\n\n".join([table(found), *(f"{what:<8} {show_path(path)}" for what, path in files)])
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -164,3 +178,18 @@ def untrained(run_cfg: DictConfig, n: int, seed: int) -> Iterator[nn.Module]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(own)
             yield build(run_cfg.model).eval()
+
+
+def snapshots(folder: Path, cfg: DictConfig) -> Iterator[tuple[int, nn.Module]]:
+    """The models that a run has kept along its training, one at a time.
+
+    Args:
+        folder: of the run.
+        cfg: `movie` and `allow` of it are read.
+    """
+    from minitf.runs import load_run
+    from minitf.training.checkpoint import checkpoints
+
+    if cfg.movie:
+        for step, _ in sorted(checkpoints(folder / "checkpoints", "snapshot")):
+            yield step, load_run(folder, step, list(cfg.allow))[0]

@@ -35,18 +35,14 @@ class Role:
         score: larger is better.
         null: the same score where there is nothing to find: an untrained model, or shuffled gold.
         baseline: what a rule without the model reaches, for example the best fixed offset.
+        named: whether the head may be called so, which whoever measured has decided.
     """
 
     role: str
     score: float
     null: float | None = None
     baseline: float | None = None
-
-    @property
-    def named(self) -> bool:
-        """True if the head may be called so: above the null and above the baseline. Without a null there is no name."""
-        rule = -np.inf if self.baseline is None else self.baseline
-        return self.null is not None and self.score > max(self.null, rule)
+    named: bool = False
 
 
 @dataclass(frozen=True)

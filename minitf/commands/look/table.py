@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 NOT_A_CAUSE = (
-    "A weight is not a cause: a head is named by what it looks at, above untrained models and shuffled gold, and beyond "
-    "any fixed offset. What is lost without it says whether that matters, beside what is lost without other heads."
+    "A weight is not a cause: a head is named by what it looks at, above untrained models and shuffled gold, and "
+    "beyond any fixed offset. What is lost without it says whether that matters, beside what is lost without other heads."
 )
 
 
@@ -105,4 +105,3 @@ def _lines(rows: Sequence[Sequence[str]]) -> Iterable[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     for row in rows:
         yield ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
-

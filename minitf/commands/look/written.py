@@ -1,0 +1,88 @@
+"""What is left on the disk: numbers, the page, figures, lists of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minitf.commands.look.page import heads_page
+from minitf.files import write_json
+from minitf.report.bertviz import save_bertviz
+from minitf.report.figures import draw_effects, draw_maps, draw_scores
+from minitf.report.heads_page import write_heads_page
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from minitf.analysis.forward import Batch
+    from minitf.commands.look.findings import Findings
+    from minitf.data.base import BaseData
+    from minitf.report.heads_data import HeadsPage
+
+
+def write(
+    out: Path,
+    found: Findings,
+    model: nn.Module,
+    data: BaseData,
+    batches: Sequence[Batch],
+    snapshots: Iterator[tuple[int, nn.Module]],
+    metrics: Sequence[dict[str, float]],
+    *,
+    n_examples: int,
+    max_tokens: int,
+    lang: str,
+    bertviz: bool,
+) -> list[tuple[str, Path]]:
+    """Write everything into a folder.
+
+    Args:
+        out: the folder; older files of these names are replaced.
+        found, model, data, batches, snapshots, metrics, n_examples, max_tokens: see `heads_page`.
+        lang: of the page.
+        bertviz: also lists of tensors.
+
+    Returns:
+        what each file is, and where.
+
+    Raises:
+        ConfigError: an example alone is too large for the page.
+        OSError: a file cannot be written.
+    """
+    write_json(out / "heads.json", found.to_dict())
+    files = [("numbers", out / "heads.json")]
+    page = heads_page(found, model, data, batches, snapshots, metrics, n_examples, max_tokens)
+    write_heads_page(out / "heads.html", page, lang)
+    files.append(("page", out / "heads.html"))
+    files += [("figure", path) for path in figures(out, page)]
+    if bertviz:
+        save_bertviz(out / "bertviz.pt", {example.label: example for example in page.examples})
+        files.append(("bertviz", out / "bertviz.pt"))
+    return files
+
+
+def figures(out: Path, page: HeadsPage) -> list[Path]:
+    """Maps of the first example by kind, scores of each role that names a head, and effects; the PNG of each.
+
+    Args:
+        out: the folder.
+        page: what was found.
+    """
+    first, written = page.examples[0], []
+    for attention in first.attention:
+        names = [f"layer {layer.layer}" for layer in page.layers if layer.kind == attention.kind]
+        written += draw_maps(out / f"maps_{attention.kind}", attention, names, f"{page.title}, {first.label}")
+    for role in dict.fromkeys(role.role for head in page.heads for role in head.roles if role.named):
+        written += draw_scores(out / f"scores_{file_name(role)}", page.heads, role)
+    tried = [head for head in page.heads if head.effect is not None]
+    if tried:
+        several = len(page.kinds()) > 1
+        places = [f"{head.kind} {head.layer}.{head.head}" if several else f"{head.layer}.{head.head}" for head in tried]
+        written += draw_effects(out / "effects", tried, places, page.effect_of)
+    return [path for path in written if path.suffix == ".png"]
+
+
+def file_name(role: str) -> str:
+    """A role as a part of a file's name."""
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in role)
