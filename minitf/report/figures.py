@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 MASKED = "#cfc6b8"
 MOST_LABELS = 24  # tokens that are written beside a map
-SETTINGS = {"svg.hashsalt": "minitf", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Noto Sans CJK SC"]}
+SETTINGS = {"svg.hashsalt": "minitf", "svg.fonttype": "none"}  # the salt: else every SVG has its own names inside
+CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei")
 
 
 def ramp(t: np.ndarray) -> np.ndarray:
@@ -183,9 +184,12 @@ def save(path: str | Path, fill: Callable[[Figure], None], size: tuple[float, fl
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
 
     paths = [Path(f"{path}.{ending}") for ending in ("png", "svg")]
-    with rc_context(SETTINGS):
+    there = {font.name for font in fontManager.ttflist}  # a font that is missing would be complained about
+    fonts = ["DejaVu Sans", *[name for name in CHINESE if name in there][:1]]
+    with rc_context(SETTINGS | {"font.family": fonts}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         fill(figure)
