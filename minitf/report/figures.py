@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minitf.files import atomic_file
-from minitf.report.heads_data import Attention, Head
+from minitf.report.heads_data import Attention, Head, LayerHeads
 from minitf.report.pack import to_numpy
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 MASKED = "#cfc6b8"
 MOST_LABELS = 24  # tokens that are written beside a map
-SETTINGS = {"svg.hashsalt": "minitf", "svg.fonttype": "none", "font.sans-serif": ["DejaVu Sans", "Noto Sans CJK SC"]}
+SETTINGS = {"svg.hashsalt": "minitf", "svg.fonttype": "none"}  # the salt: else every SVG has its own names inside
+CHINESE = ("Noto Sans CJK SC", "Noto Sans CJK JP", "PingFang SC", "Microsoft YaHei", "WenQuanYi Zen Hei")
 
 
 def ramp(t: np.ndarray) -> np.ndarray:
@@ -48,13 +50,13 @@ def ramp(t: np.ndarray) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, 1.055 * linear ** (1 / 2.4) - 0.055)
 
 
-def draw_maps(path: str | Path, attention: Attention, layers: Sequence[str], title: str = "") -> list[Path]:
+def draw_maps(path: str | Path, attention: Attention, layers: Sequence[LayerHeads], title: str = "") -> list[Path]:
     """Every map of one example: rows are layers, columns are heads, one scale of 0 to 1 (square root), masked grey.
 
     Args:
         path: without an ending; .png and .svg are written.
         attention: the maps.
-        layers: a name for each layer.
+        layers: those of its kind.
         title: above all.
 
     Raises:
@@ -69,6 +71,7 @@ def draw_maps(path: str | Path, attention: Attention, layers: Sequence[str], tit
     mask = attention.mask()
     most = max(len(w) for w in maps)
     n_queries, n_keys = mask.shape[1:]
+    same_heads = len({layer.heads for layer in layers}) == 1
     small = max(n_queries, n_keys) > MOST_LABELS or len(maps) * most > 4
 
     def fill(figure: Figure) -> None:
@@ -87,9 +90,9 @@ def draw_maps(path: str | Path, attention: Attention, layers: Sequence[str], tit
                     ax.set_xticks(range(n_keys), [_plain(t) for t in attention.keys], rotation=90, fontsize=6)
                     ax.set_yticks(range(n_queries), [_plain(t) for t in attention.queries], fontsize=6)
                 if h == 0:
-                    ax.set_ylabel(layers[i])
-                if i == 0:
-                    ax.set_title(f"head {h}", fontsize=9)
+                    ax.set_ylabel(f"layer {layers[i].layer}")
+                if i == 0 or not same_heads:
+                    ax.set_title(f"head {layers[i].heads[h]}", fontsize=9)
         figure.colorbar(ScalarMappable(norm, colours), ax=axes, label="attention weight", shrink=0.8)
         if title:
             figure.suptitle(title)
@@ -183,9 +186,13 @@ def save(path: str | Path, fill: Callable[[Figure], None], size: tuple[float, fl
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.font_manager import fontManager
 
     paths = [Path(f"{path}.{ending}") for ending in ("png", "svg")]
-    with rc_context(SETTINGS):
+    there = {font.name for font in fontManager.ttflist}  # a font that is missing would be complained about
+    fonts = ["DejaVu Sans", *[name for name in CHINESE if name in there][:1]]
+    with rc_context(SETTINGS | {"font.family": fonts}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # a token in any script, shown as a box
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasAgg(figure)
         fill(figure)

@@ -8,15 +8,17 @@ from made_pages import HOSTILE, decoder_page, encoder_decoder_page
 
 from minitf.report.figures import draw_effects, draw_maps, draw_scores, ramp
 
+MASKED = (0xCF, 0xC6, 0xB8)
+
 
 def draw_all(folder, page):
-    paths = draw_maps(folder / "maps", page.examples[0].attention[0], ["layer 0", "layer 1"], "a title")
+    paths = draw_maps(folder / "maps", page.examples[0].attention[0], page.layers, "a title")
     paths += draw_scores(folder / "scores", page.heads, "induction")
     return paths + draw_effects(folder / "effects", page.heads, [f"{h.layer}.{h.head}" for h in page.heads], "accuracy")
 
 
 def test_the_same_data_give_the_same_bytes(tmp_path):
-    page = decoder_page(tokens=[*HOSTILE[:6], "$x$"], n_heads=2)
+    page = decoder_page(tokens=[*HOSTILE[:6], "$x$"], n_heads=1, n_tokens=7)
     first, second = draw_all(tmp_path / "a", page), draw_all(tmp_path / "b", page)
     assert [p.name for p in first] == [f"{n}.{e}" for n in ("maps", "scores", "effects") for e in ("png", "svg")]
     for one, other in zip(first, second, strict=True):
@@ -25,8 +27,9 @@ def test_the_same_data_give_the_same_bytes(tmp_path):
 
 
 def test_cross_attention_is_drawn(tmp_path):
-    (cross,) = (a for a in encoder_decoder_page().examples[0].attention if a.kind == "cross")
-    paths = draw_maps(tmp_path / "cross", cross, ["0", "1"])
+    page = encoder_decoder_page()
+    (cross,) = (a for a in page.examples[0].attention if a.kind == "cross")
+    paths = draw_maps(tmp_path / "cross", cross, [layer for layer in page.layers if layer.kind == "cross"])
     assert min(path.stat().st_size for path in paths) > 4000
 
 
@@ -34,11 +37,11 @@ def test_masked_cells_have_their_own_colour(tmp_path):
     from matplotlib.image import imread
 
     page = decoder_page(n_layers=1, n_heads=1, n_examples=1, snapshots=(), n_tokens=12)
-    png, _ = draw_maps(tmp_path / "one", page.examples[0].attention[0], ["0"])
+    png, _ = draw_maps(tmp_path / "one", page.examples[0].attention[0], page.layers)
     colours = (imread(io.BytesIO(png.read_bytes()))[..., :3] * 255).round().reshape(-1, 3)
     share = {
         name: (np.abs(colours - want).max(-1) <= 1).mean()
-        for name, want in {"masked": (0xCF, 0xC6, 0xB8), "one": ramp(np.array(1.0)) * 255}.items()
+        for name, want in {"masked": MASKED, "one": ramp(np.array(1.0)) * 255}.items()
     }
     assert share["masked"] > 0.05
     assert share["one"] > 0.001  # the first row sees only itself
@@ -48,5 +51,5 @@ def test_the_ramp_gets_darker_all_the_way_and_is_never_the_masked_grey():
     colours = ramp(np.linspace(0, 1, 257)) * 255
     light = colours @ [0.2126, 0.7152, 0.0722]
     assert (np.diff(light) < 0).all()
-    assert np.abs(colours - [0xCF, 0xC6, 0xB8]).max(-1).min() > 17
+    assert np.abs(colours - np.array(MASKED)).max(-1).min() > 17
     assert colours[0] == pytest.approx([238, 250, 255], abs=3)

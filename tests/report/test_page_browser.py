@@ -1,0 +1,339 @@
+"""The page about heads in a real browser: quiet, inside the window, every shown number and colour the right one."""
+
+import base64
+import io
+import shutil
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from made_pages import HOSTILE, decoder_page, diagonal_page, encoder_decoder_page
+from matplotlib.image import imread
+
+from minitf.report.figures import ramp
+from minitf.report.heads_page import write_heads_page
+from minitf.report.page import KINDS
+
+webdriver = pytest.importorskip("selenium.webdriver")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
+    pytest.mark.xdist_group("browser"),
+]
+WIDE, PHONE = (1400, 900), (390, 844)
+MASKED = (0xCF, 0xC6, 0xB8)
+
+
+class Browser:
+    """One session of a headless Chromium, and pages that were written for it."""
+
+    def __init__(self, folder):
+        options = webdriver.ChromeOptions()
+        options.binary_location = CHROMIUM
+        for flag in ("headless=new", "no-sandbox", "disable-dev-shm-usage", "hide-scrollbars"):
+            options.add_argument(f"--{flag}")
+        options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+        # the driver's path is given, so that nothing is downloaded
+        service = webdriver.chrome.service.Service(DRIVER)
+        self.driver = webdriver.Chrome(options=options, service=service)
+        self.folder = folder
+        self.written = {}
+
+    def open(self, name, page, lang="en", size=WIDE, link="", dark=False):
+        """Write the page if it is not there, open it, wait until it is ready; returns the seconds that took."""
+        path = self.folder / f"{name}.{lang}.html"
+        if path not in self.written:
+            self.written[path] = write_heads_page(path, page, lang)
+        width, height = size
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+        scheme = {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+        self.driver.get("about:blank")  # else a new link would not load the page again
+        start = time.perf_counter()
+        self.driver.get(path.as_uri() + link)
+        deadline = start + 10
+        while not self.driver.find_elements("css selector", "body[data-ready]"):
+            assert time.perf_counter() < deadline, self.log()
+            time.sleep(0.02)
+        return time.perf_counter() - start
+
+    def run(self, script, *args):
+        return self.driver.execute_script(script, *args)
+
+    def log(self):
+        """Errors and warnings of the console since the last call."""
+        return [entry["message"] for entry in self.driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+    def pixels(self, selector):
+        """(height, width, 3) of a canvas."""
+        url = self.run(  # from a copy: reading the page's own canvas twice makes the browser complain
+            "const c = document.querySelector(arguments[0]), copy = document.createElement('canvas');"
+            "copy.width = c.width; copy.height = c.height; copy.getContext('2d').drawImage(c, 0, 0);"
+            "return copy.toDataURL('image/png');",
+            selector,
+        )
+        image = imread(io.BytesIO(base64.b64decode(url.split(",")[1])))
+        return np.rint(255 * image[..., :3]).astype(int)
+
+    def cells(self, rows, columns):
+        """Colours in the middle of each cell of the large map."""
+        found = self.pixels("#map-canvas")
+        height, width = found.shape[:2]
+        assert height % rows == width % columns == 0, "cells have whole pixels"
+        return found[height // rows // 2 :: height // rows, width // columns // 2 :: width // columns]
+
+    def text(self, selector):
+        return self.run("return document.querySelector(arguments[0]).textContent", selector)
+
+    def texts(self, selector):
+        return self.run("return [...document.querySelectorAll(arguments[0])].map((e) => e.textContent)", selector)
+
+    def click(self, selector):
+        self.run("document.querySelector(arguments[0]).click()", selector)
+
+    def choose(self, selector, value):
+        script = "const e = document.querySelector(arguments[0]); e.value = arguments[1];"
+        self.run(f"{script} e.dispatchEvent(new Event('input')); e.dispatchEvent(new Event('change'))", selector, value)
+
+    def press(self, selector, *keys):
+        element = self.driver.find_element("css selector", selector)
+        for key in keys:
+            element.send_keys(key)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    made = Browser(tmp_path_factory.mktemp("pages"))
+    yield made
+    made.driver.quit()
+
+
+def shade(weights, scale=np.sqrt):
+    """Colours of weights by the formula in Python."""
+    return ramp(scale(np.asarray(weights, dtype=float))) * 255
+
+
+def near(colours, wanted):
+    return np.abs(colours - np.asarray(wanted)).max() <= 1.5
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+@pytest.mark.parametrize("make", [decoder_page, encoder_decoder_page])
+def test_a_page_opens_quietly_inside_the_window(browser, make, size, lang):
+    seconds = browser.open(make.__name__, make(), lang, size, dark=lang == "zh")
+    assert seconds < 4
+    assert browser.log() == []
+    assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [size[0], size[0]]
+    assert browser.run("return performance.getEntriesByType('resource').map((e) => e.name)") == []
+    tree = browser.driver.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+    controls = {"button", "radio", "combobox", "checkbox", "slider", "link", "img", "image", "textbox"}
+    seen = [n for n in tree if not n["ignored"] and n["role"]["value"] in controls]
+    assert len(seen) > 8
+    assert not [n["role"]["value"] for n in seen if not n.get("name", {}).get("value", "").strip()]
+    small = browser.run(
+        "return [...document.querySelectorAll('button, select, summary, input')].filter((e) => e.offsetParent)"
+        ".filter((e) => e.type !== 'radio' && e.type !== 'checkbox' && e.getBoundingClientRect().height < 23.9)"
+        ".map((e) => e.outerHTML.slice(0, 80))"
+    )
+    assert small == []
+
+
+def test_the_nth_thumbnail_selects_the_nth_head_and_its_map_is_shown(browser):
+    page = decoder_page()
+    browser.open("decoder_page", page)
+    visible = np.tri(12, dtype=bool)
+    maps = np.asarray(page.examples[0].attention[0].weights).reshape(6, 12, 12)
+    assert browser.text("#map-title") == "Head 1.0: induction"  # the clearest head to begin with
+    for n, weights in enumerate(maps):
+        browser.click(f".thumb:not(.empty)[data-head='{n}']")
+        assert browser.text("#map-title").startswith(f"Head {n // 3}.{n % 3}")
+        cells = browser.cells(12, 12)
+        assert near(cells[visible], shade(weights[visible])), n
+        assert (cells[~visible] == MASKED).all(), n
+        thumb = browser.pixels(f".thumb[data-head='{n}'] canvas")
+        assert near(thumb[-1, 0], shade(weights[-1, 0]))
+        assert (thumb[0, -1] == MASKED).all()
+    for scale, formula in {"linear": lambda v: v, "log": lambda v: 1 + np.log10(np.maximum(v, 1e-4)) / 4}.items():
+        browser.choose("#scale", scale)
+        assert near(browser.cells(12, 12)[visible], shade(maps[5][visible], formula)), scale
+    assert browser.log() == []
+
+
+def test_the_row_table_has_the_order_of_numpy(browser):
+    page = decoder_page()
+    browser.open("decoder_page", page, link="#head=4&row=11")
+    row = np.asarray(page.examples[0].attention[0].weights)[1, 1, 11]
+    order = np.argsort(-np.rint(row * 65535), kind="stable")
+    assert browser.texts("#row-table tbody th") == [str(j) for j in order[:8]]
+    assert browser.texts("#row-table tbody td:nth-child(2)") == [f"t{j}" for j in order[:8]]
+    shown = browser.texts("#row-table tbody td:nth-child(3)")
+    assert np.abs(np.array(shown, float) - row[order[:8]]).max() <= 6e-5
+    rest = browser.text("#row-table tbody tr:last-child")
+    assert rest == f"4 more keys, together {row[order[8:]].sum():.4f}"
+    browser.press("#map-canvas", *["\ue013"] * 9)  # arrow up
+    assert browser.text("#row-title") == "Query 2 t2 reads"
+    assert browser.texts("#row-table .hatched") == ["masked: 9 keys"]
+    browser.run("navigator.clipboard.writeText = (text) => { window.copied = text; return Promise.resolve(); }")
+    browser.click("#row-list")
+    copied = eval(browser.run("return window.copied"))
+    np.testing.assert_allclose(copied[:3], np.asarray(page.examples[0].attention[0].weights)[1, 1, 2, :3], atol=1e-5)
+    assert copied[3:] == [None] * 9
+    browser.click("#map-tsv")
+    lines = browser.run("return window.copied").splitlines()
+    assert lines[0].split("\t") == ["", *[f"t{i}" for i in range(12)]]
+    assert lines[1].split("\t") == ["t0", "1", *["masked"] * 11]
+
+
+def test_cross_attention_of_five_by_nine(browser):
+    page = encoder_decoder_page()
+    browser.open("encoder_decoder_page", page)
+    attention = {a.kind: a for a in page.examples[0].attention}
+    assert browser.texts("#kinds label") == [" encoder", " decoder", " cross"]
+    for kind, shape in {"cross": (5, 9), "decoder": (5, 5), "encoder": (9, 9)}.items():
+        browser.click(f"#kinds input[value={kind}]")
+        assert browser.text("#map-title").startswith(f"Head {kind} 0.0")
+        visible = attention[kind].mask()[0]
+        cells = browser.cells(*shape)
+        assert cells.shape[:2] == shape
+        assert near(cells[visible], shade(attention[kind].weights[0][0][visible])), kind
+        assert (cells[~visible] == MASKED).all()
+    browser.click("#kinds input[value=cross]")
+    browser.click(".thumb[data-head='10']")
+    assert near(browser.cells(5, 9)[0, :7], shade(attention["cross"].weights[1][1][0, :7]))
+    browser.press("#map-canvas", "\ue013")
+    assert "no key" in browser.text("#row-table")
+    assert browser.log() == []
+
+
+def test_a_diagonal_of_one_pixel_survives_the_small_maps(browser):
+    browser.open("diagonal128", diagonal_page(128))
+    for head in (0, 1):
+        thumb = browser.pixels(f".thumb[data-head='{head}'] canvas")
+        assert thumb.shape[0] == 54
+        dark = np.abs(thumb - shade(1.0)).max(-1) <= 1.5
+        assert dark.any(axis=0).all()
+        assert dark.any(axis=1).all()
+
+
+def test_256_tokens_are_drawn_without_a_wait(browser):
+    page = decoder_page(n_layers=1, n_heads=6, n_tokens=256, n_examples=1, snapshots=())
+    for size in (WIDE, PHONE):
+        browser.open("long", page, size=size)
+        times = browser.run(
+            "const times = []; for (const head of [1, 2, 3, 4, 5, 0]) { const t = performance.now();"
+            "document.querySelector(`.thumb[data-head='${head}']`).click(); document.body.offsetHeight;"
+            "times.push(performance.now() - t); } return times;"
+        )
+        assert sorted(times)[3] < 400
+    assert " of 32896 lines" in browser.text("#lines-note")
+    assert int(browser.text("#lines-note").split()[0]) <= 4000
+    assert browser.pixels("#map-canvas").shape[:2] == (256, 256)
+
+
+def test_hostile_tokens_are_shown_and_do_nothing(browser):
+    page = decoder_page(tokens=HOSTILE, title=HOSTILE[0], notes=HOSTILE, question=HOSTILE[6], effect_of=HOSTILE[1])
+    page = replace(page, examples=tuple(replace(e, label=HOSTILE[1]) for e in page.examples))
+    for size in (WIDE, PHONE):
+        browser.open("hostile", page, size=size)
+        browser.press("#map-canvas", *["\ue013"] * 3)
+        assert browser.log() == []
+        html = (browser.folder / "hostile.en.html").read_text(encoding="utf-8")
+        own = 3 + html.count(' id="array-') + len(("page.js", *KINDS["heads"].scripts))
+        assert browser.run("return [document.images.length, document.scripts.length]") == [0, own]
+        assert browser.run("return document.documentElement.scrollWidth") == size[0]
+    assert browser.text("h1") == HOSTILE[0]
+    assert browser.texts("#map-queries bdi")[6] == "\\u202eabc" or not browser.texts("#map-queries bdi")
+    assert browser.texts("#rows-list li:first-child bdi")[4:6] == ["\\x00", "\\u2028"]
+
+
+def test_a_link_brings_everything_back_and_a_bad_one_does_no_harm(browser):
+    page = decoder_page()
+    browser.open("decoder_page", page)
+    browser.choose("#example", "1")
+    browser.choose("#scale", "log")
+    browser.click(".thumb[data-head='2']")
+    browser.choose("#f-role", "induction")
+    browser.press("#map-canvas", "\ue013", "\ue013")
+    link = browser.run("return location.hash")
+    shown = browser.pixels("#map-canvas")
+    browser.open("decoder_page", page, link=link)
+    assert (browser.pixels("#map-canvas") == shown).all()
+    state = (
+        "return [$('example').value, $('scale').value, $('f-role').value, $('filter').open, $('map-title').textContent]"
+    )
+    assert browser.run(state) == ["1", "log", "induction", True, "Head 0.2"]
+    assert browser.text("#row-title") == "Query 8 t8 reads"
+    browser.open("decoder_page", page, link="#head=99&row=-1&scale=<b>&__proto__=1&example=1&%E0%A4%A=%E0%A4%A")
+    assert browser.run(state)[:2] == ["1", "sqrt"]
+    assert browser.text("#toast").startswith("Part of the link")
+    assert browser.log() == []
+
+
+def test_filter_and_sorting(browser):
+    browser.open("decoder_page", decoder_page())
+    rows = "#heads-table tbody tr:not([hidden]) th"
+    browser.click("[data-sort=effect] button")
+    assert browser.texts(rows) == ["1.0", "0.0", "0.1", "1.1", "0.2", "1.2"]
+    browser.click("[data-sort='metric.odd <b>'] button")
+    assert browser.texts(rows)[-1] == "1.0"  # what has no number is last
+    browser.click("[data-sort=head] button")
+    browser.choose("#f-layer", "1")
+    assert browser.texts(rows) == ["1.0", "1.1", "1.2"]
+    browser.click("#f-named")
+    assert browser.texts(rows) == ["1.0"]
+    faint = browser.run("return [...document.querySelectorAll('.thumb.faint')].map((e) => e.dataset.head)")
+    assert faint == ["0", "1", "2", "4", "5"]
+    assert browser.text("#matches") == "1 of 6 heads"
+    browser.click("#f-clear")
+    browser.choose("#f-effect", "beyond")
+    assert browser.texts(rows) == ["0.1", "0.2", "1.0", "1.1", "1.2"]
+    browser.choose("#f-role", "previous_token")
+    assert browser.texts("#heads-table tr[data-head='3'] td")[:2] == ["previous token (no name)", "0.0500"]
+
+
+def test_the_keyboard_moves_through_heads(browser):
+    browser.open("decoder_page", decoder_page(), link="#head=0")
+    assert browser.run("return document.querySelectorAll('.thumb[tabindex=\"0\"]').length") == 1
+    browser.press(".thumb[data-head='0']", "\ue015")  # arrow down
+    assert browser.run("return document.activeElement.dataset.head") == "3"
+    browser.driver.switch_to.active_element.send_keys("\ue014")  # arrow right
+    assert browser.text("#map-title") == "Head 1.1"
+    assert browser.run("return document.activeElement.getAttribute('aria-checked')") == "true"
+
+
+def test_the_movie_shows_the_maps_of_its_steps(browser):
+    page = decoder_page()
+    browser.open("decoder_page", page, link="#head=3&example=1")
+    visible = np.tri(12, dtype=bool)
+    for frame, snapshot in enumerate(page.snapshots[1:]):  # the first one kept no maps
+        browser.choose("#step", str(frame))
+        assert f"at step {snapshot.step} " in browser.text("#map-title")
+        weights = np.asarray(snapshot.weights["self"])[1, 0]
+        assert near(browser.cells(12, 12)[visible], shade(weights[visible]))
+        assert browser.run("return document.querySelector('#movie .now').getAttribute('visibility')") == "visible"
+    assert browser.run("return $('example').value") == "0"  # the movie is of the first example
+    assert browser.run("return document.querySelector('#movie path.on').dataset.line") == "3"
+    browser.choose("#example", "1")
+    assert browser.text("#step-text") == "trained model"
+    browser.click("#play")
+    assert browser.text("#play") == "pause"
+    browser.click("#play")
+    assert "at step 10 " in browser.text("#map-title")
+    assert browser.log() == []
+
+
+def test_effects_stand_beside_the_map_with_their_controls(browser):
+    browser.open("decoder_page", decoder_page(), link="#head=3")
+    facts = browser.text("#facts")
+    assert "induction score 0.9000 · null 0.2000 · best rule without a model 0.3000" in facts
+    assert "Switched off: −0.5000. Others instead: −0.1000 to 0.0000 (2 tries) – beyond every control" in facts
+    bar = "const b = document.querySelector('.strip i').getBoundingClientRect(), s = document.querySelector('.strip')"
+    found = browser.run(f"{bar}.getBoundingClientRect(); return [(b.left - s.left) / s.width, b.width / s.width]")
+    assert found == pytest.approx([0, 0.5], abs=0.01)  # the largest effect of all reaches the end
+    browser.click(".thumb[data-head='0']")
+    assert "among the controls" in browser.text("#facts")
+    assert "No name" in browser.text("#facts")
