@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,22 +30,24 @@ ABLATIONS = ("zero", "mean", "resample")
 
 def main() -> None:
     """Read the command line, print the tables, and write heads.json, the page and the figures."""
+    asked = f"{command('analyze')} {shlex.join(sys.argv[1:])}"
     raw = take_raw(("run", "heads", "out"))
     with friendly_errors("analyze"):
         if {"-m", "--multirun"} & set(sys.argv[1:]):
             raise ConfigError("this command has no sweeps: call it once for each run")
         check_typed(sys.argv[1:])
         typed = take_data()
-    entry("analyze", lambda cfg, job: print(analyze(cfg, raw, typed)))
+    entry("analyze", lambda cfg, job: print(analyze(cfg, raw, typed, asked)))
 
 
-def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
+def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) -> str:
     """Find out what the heads of a run do, write it down, and return the tables.
 
     Args:
         cfg: as in configs/analyze.yaml.
         raw: `run`, `heads` and `out` exactly as typed.
         typed: settings of the data, such as "data=repeat" or "data.seq_len=64".
+        asked: the whole command, for the page.
 
     Raises:
         ConfigError: no run, or none that can be loaded; heads, numbers or data that cannot be.
@@ -75,7 +78,7 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
         n_shuffles=cfg.shuffles,
         n_draws=cfg.draws,
         seed=cfg.seed,
-        about=about,
+        about={**about, "command": asked},
     )
     out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
     files = write(
@@ -91,7 +94,7 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str]) -> str:
         lang=cfg.lang,
         bertviz=cfg.bertviz,
     )
-    return "\n\n".join([table(found), *(f"{what:<8} {show_path(path)}" for what, path in files)])
+    return "\n\n".join([table(found), "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
 
 
 def check_settings(cfg: DictConfig) -> None:
@@ -146,7 +149,6 @@ def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.
         "data_settings": [*typed, *added],
         "takes": objective.takes,
         "ablate": cfg.ablate,
-        "command": " ".join([command("analyze"), *sys.argv[1:]]),
     }
     return model, run_cfg, data, about
 

@@ -192,8 +192,9 @@ def _name(head: Head, with_kind: bool) -> str:
 
 
 def _roles(head: Head) -> list[dict[str, Any]]:
-    """Those that name the head first, each group by score."""
-    roles = sorted(head.roles, key=lambda r: (not r.named, -r.score))
+    """Those that name the head first, as they were given; the others by score."""
+    named = [role for role in head.roles if role.named]
+    roles = [*named, *sorted((role for role in head.roles if not role.named), key=lambda role: -role.score)]
     return [
         {
             "role": r.role,

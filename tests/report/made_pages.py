@@ -67,7 +67,7 @@ def _head(kind, layer, h, rng, tokens):
         kind,
         layer,
         h,
-        roles=(Role("induction", 0.9 if named else 0.1, 0.2, 0.3), Role("previous_token", 0.05, 0.2)),
+        roles=(Role("induction", 0.9 if named else 0.1, 0.2, 0.3, named), Role("previous_token", 0.05, 0.2)),
         effect=-0.5 if named else 0.01 * h,
         controls=(0.0, -0.1),
         metrics={"entropy": 1.5 + layer + 0.1 * h, "odd <b>": float("nan") if named else 2.0},

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from minitf.analysis.heads.active import most_active, rows_at
 from minitf.analysis.heads.measure import ACCURACY, measure
-from minitf.analysis.heads.names import BEYOND_OFFSET, PATTERNS
+from minitf.analysis.heads.names import PATTERNS
 from minitf.commands.look.examples import example, layers, maps_of, shortened, tokens
 from minitf.report.heads_data import Head, HeadsPage, Role, Snapshot, TopRow
 
@@ -97,12 +97,12 @@ def _roles(report: HeadReport) -> Iterable[Role]:
         if value is None:
             continue
         nulls = [null[score] for null in (report.untrained, report.shuffled) if score in null]
-        baseline = report.baselines[name][1] + BEYOND_OFFSET if name in report.baselines else PATTERNS[name][1]
+        baseline = report.baselines[name][1] if name in report.baselines else None
         yield Role(name, value, max(nulls, default=None), baseline, report.is_called(name))
     for name in report.names:
         if name.name not in scores:
             nulls = [null[name.score] for null in (report.untrained, report.shuffled) if name.score in null]
-            yield Role(name.name, name.value, max(nulls, default=None), name.needed, True)
+            yield Role(name.name, name.value, max(nulls, default=None), None, True)
 
 
 def _top_rows(

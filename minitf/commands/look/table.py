@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 WIDTH = 120
 NOT_A_CAUSE = (
     "A weight is not a cause: a head is named by what it looks at, above untrained models and shuffled gold, and "
-    "beyond any fixed offset. What is lost without it says whether that matters, beside what is lost without other heads."
+    "beyond any fixed offset. What is lost without it says whether that matters, beside what is lost without others."
 )
 
 
