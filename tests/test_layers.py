@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "models": CORE | {"blocks", "models"},
     "generation": CORE | {"blocks", "models", "generation"},
     "data": BASE | {"positions", "data"},
-    "training": CORE | {"blocks", "models", "training"},
+    "analysis": CORE | {"analysis"},
+    "training": CORE | {"blocks", "models", "training", "analysis"},
     "scoring": BASE | {"scoring"},
     "kinds": BASE,
     "config": BASE | {"kinds"},
@@ -37,7 +38,7 @@ MAY_IMPORT = {
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "demo": CORE | {"blocks", "models", "data", "config", "demo"},
     "commands": CORE
-    | {"bench", "demo", "blocks", "models", "generation", "data", "training", "scoring"}
+    | {"bench", "demo", "blocks", "models", "generation", "data", "analysis", "report", "training", "scoring"}
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }
