@@ -59,12 +59,14 @@ class Alarms:
     def _rules(self, layer: LayerHealth, flat: bool) -> dict[str, tuple[str | None, bool]]:
         """For each rule its line, None where there is nothing to say, and whether all is well again."""
         found = {
-            "alike": _alike(layer.relative_residual, layer.token_cosine),
+            "alike": _alike(layer.relative_residual),
             "saturated": _saturated(layer.saturated_share),
             "entropy": _collapsed(layer.entropy),
             "gradient": _dead(layer.gradients),
         }
         rules = {name: (text, text is None) for name, text in found.items()}
+        text = _same_way(layer.token_cosine)  # alike tokens do so too, which needs no second line
+        rules["cosine"] = (text if found["alike"] is None else None, text is None)
         logit = layer.max_logit
         if logit is not None:
             rising = logit > self._logits.get(layer.name, logit)
@@ -80,12 +82,16 @@ def short(value: float) -> str:
     return f"{value:.2g}" if abs(value) >= 0.01 else f"{value:.0e}".replace("e-0", "e-")
 
 
-def _alike(residual: float | None, cosine: float | None) -> str | None:
-    if residual is not None and residual < RELATIVE_RESIDUAL:
-        return f"all tokens look alike: relative residual {short(residual)}"
-    if cosine is not None and cosine > TOKEN_COSINE:
-        return f"all tokens point the same way: token cosine {cosine:.4f}"
-    return None
+def _alike(residual: float | None) -> str | None:
+    if residual is None or residual >= RELATIVE_RESIDUAL:
+        return None
+    return f"all tokens look alike: relative residual {short(residual)}"
+
+
+def _same_way(cosine: float | None) -> str | None:
+    if cosine is None or cosine <= TOKEN_COSINE:
+        return None
+    return f"all tokens point the same way: token cosine {cosine:.4f}"
 
 
 def _saturated(share: float | None) -> str | None:

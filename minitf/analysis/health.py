@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from minitf.analysis import attention_rows, stream
 from minitf.analysis.forward import IGNORED, Batch, answers, evaluating, losses, n_rows, positions, rows_of, run
@@ -120,12 +121,18 @@ def health(
 
 
 def projections(model: nn.Module, site: Site) -> dict[str, nn.Parameter]:
-    """The matrices of an attention, by the names that its modules give them: "w_q", "w_k", "w_v", "w_o"."""
-    return {
-        name.rpartition(".")[0].rpartition(".")[2]: parameter
-        for name, parameter in model.get_submodule(site.prefix).named_parameters()
-        if name.endswith(".weight") and name.rpartition(".")[0].rpartition(".")[2].startswith("w_")
-    }
+    """The matrices of an attention, by the names that its modules give them: "w_q", "w_k", "w_v", "w_o".
+
+    Of a parametrized one it is the parameter from which the matrix is computed.
+    """
+    found = {}
+    for path, module in model.get_submodule(site.prefix).named_modules():
+        name = path.rpartition(".")[2]
+        if name.startswith("w_") and hasattr(module, "weight"):
+            found[name] = (
+                module.parametrizations.weight.original if is_parametrized(module, "weight") else module.weight
+            )
+    return found
 
 
 def gradient_norms(

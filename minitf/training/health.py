@@ -94,10 +94,9 @@ class Health(Callback):
         self._loss_sum, self._n_losses = 0.0, 0
         if not _takes_part(trainer, task):
             return
-        with task.throughput.paused(), torch.autocast(task.device.type, enabled=False):
-            layers = [
-                self._with_gradients(one) for one in health(task.model, rows_of(batch, 0, self.rows), None, False)
-            ]
+        with task.throughput.paused():
+            layers = health(task.model, rows_of(batch, 0, self.rows), gradients=False)
+            layers = [self._with_gradients(one) for one in layers]
         values = {f"health/{name}.{one.place}": value for one in layers for name, value in one.values().items()}
         # one that is not finite is the training's own trouble, which it reports itself
         task.record({name: value for name, value in values.items() if math.isfinite(value)})
