@@ -84,12 +84,8 @@ def test_gradients_are_those_of_the_whole_step_before_clipping(tmp_path):
 
 
 def test_a_run_in_two_parts_says_the_same_as_one(tmp_path, capsys):
-    collapsed = [
-        "model.n_layers=6",
-        "model/init=unit_variance",
-        "model.layer.attention_residual=0",
-        "model.layer.ffn_residual=0",
-    ]
+    bare = ["model.layer.attention_residual=0", "model.layer.ffn_residual=0"]
+    collapsed = ["model.n_layers=6", "model/init=unit_variance", "model/mask=full", *bare]
     train(tmp_path / "one", *collapsed, every=2)
     whole = capsys.readouterr().out
     train(tmp_path / "two", *collapsed, every=2, steps=4, planned=STEPS)
