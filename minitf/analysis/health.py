@@ -14,6 +14,7 @@ from minitf.analysis import attention_rows, stream
 from minitf.analysis.forward import IGNORED, Batch, answers, evaluating, losses, n_rows, positions, rows_of, run
 from minitf.analysis.places import Place, places
 from minitf.analysis.sites import Site
+from minitf.analysis.visible import visible
 from minitf.tap import Tap
 
 CHUNK = 8  # rows of a batch that are read at a time
@@ -178,29 +179,17 @@ def _stream(x: Tensor, index: Tensor, real: Tensor) -> dict[str, Tensor]:
     }
 
 
-def _visible(model: nn.Module, site: Site, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Pairs of a query and a key that belong together, and those of them that the mask shows: bool (B,1,T,S)."""
-    q_pos, k_pos = positions(batch, site.kind)
-    pairs = attention_rows.same_document(q_pos, k_pos, crossing=site.kind == "cross")
-    if site.kind == "cross":
-        return pairs, pairs
-    mask = model.get_submodule(site.prefix).mask
-    return pairs, pairs & mask.visible(q_pos[:, None, :, None], k_pos[:, None, None, :])
-
-
 def _least(model: nn.Module, site: Site, batch: Batch, chunk: int) -> int:
     """The fewest keys of a row that counts, of the whole batch."""
     starts = range(0, n_rows(batch), chunk)
-    return max(
-        attention_rows.least_keys(_visible(model, site, rows_of(batch, i, i + chunk))[1].sum(-1)) for i in starts
-    )
+    return max(attention_rows.least_keys(visible(model, site, rows_of(batch, i, i + chunk))[1].sum(-1)) for i in starts)
 
 
 def _attention(model: nn.Module, site: Site, tap: Tap, batch: Batch, least: int) -> dict[str, Tensor]:
     """Values of each row that counts, heads in front; and of scores the largest."""
     weights = tap[site.point("weights")].float()  # (B,H,T,S)
-    pairs, visible = _visible(model, site, batch)
-    n_visible = visible.sum(-1)[:, 0]  # (B,T)
+    pairs, shown = visible(model, site, batch)
+    n_visible = shown.sum(-1)[:, 0]  # (B,T)
     counted = n_visible >= least
     rows = weights.transpose(0, 1)[:, counted]  # (H, rows, S)
     found = {
