@@ -46,7 +46,7 @@ def load_run(
     Args:
         path: folder of a run.
         which: "best" (lowest validation loss), "last" (newest), or the step of a snapshot, such as "400"; snapshots are
-            kept with callbacks.snapshot_every=N.
+            kept with callbacks=snapshots or callbacks.snapshot_every=N.
         allow: names of further packages whose parts the config may use.
 
     Returns:
@@ -76,6 +76,17 @@ def load_run(
     load_weights(model, model_weights(state))
     is_text = (folder / FILE_NAME).exists() or "tokenizer" in cfg.get("data", {})
     return model.eval(), load_tokenizer(folder) if is_text else None, cfg
+
+
+def snapshots(path: str | Path) -> list[int]:
+    """The steps whose weights a run has kept, in order; `load_run(path, which=step)` loads one.
+
+    Args:
+        path: folder of a run.
+    """
+    from minitf.training.checkpoint import FOLDER, checkpoints
+
+    return sorted(step for step, _ in checkpoints(Path(path).expanduser() / FOLDER, "snapshot"))
 
 
 def check_targets(node: Any, allow: Sequence[str] = ()) -> None:

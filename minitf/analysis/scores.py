@@ -1,97 +1,49 @@
-"""How well a model answers, in all and at the places that ask for each role."""
+"""How well a model does a task: plain functions of a model and batches, for interventions to measure."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from minitf.analysis.forward import IGNORED, Batch, answers, evaluating, is_right, losses, run
-from minitf.analysis.heads.roles import gold_of
+from minitf.analysis.forward import IGNORED, Batch, answers, evaluating, is_right, losses
+from minitf.errors import DataError
 
-ALL = "all"  # every answer
-
-
-@dataclass(frozen=True)
-class Score:
-    """Sums over answers; two of them add up to that of both.
-
-    Args:
-        nll: negative log-likelihood in nats.
-        n_right: answers with the largest logit.
-        n: answers.
-    """
-
-    nll: float
-    n_right: int
-    n: int
-
-    def __add__(self, other: Score) -> Score:
-        return Score(self.nll + other.nll, self.n_right + other.n_right, self.n + other.n)
-
-    @property
-    def loss(self) -> float:
-        """Nats per answer, 0 and up; NaN where nothing is asked."""
-        return self.nll / self.n if self.n else math.nan
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right answers, 0 .. 1; NaN where nothing is asked."""
-        return self.n_right / self.n if self.n else math.nan
+Score = Callable[[nn.Module], float]
 
 
-@torch.no_grad()
-def scores(model: nn.Module, batches: Iterable[Batch]) -> dict[str, Score]:
-    """Score a model, in evaluation mode.
+def accuracy(model: nn.Module, batches: Iterable[Batch]) -> float:
+    """Share of the answers of all batches with the largest logit, 0 to 1.
 
     Args:
-        model: see `minitf.analysis.forward.run`.
-        batches: with "targets" or "label", and "gold.<role>" where the data knows it.
+        model: in any mode; it is evaluated.
+        batches: with "targets" or "label"; read again at each call, so no generator.
 
-    Returns:
-        ALL and each role -> its score. A role's answers are those at the places where its gold is known; where a place
-        has as many read-outs as there are roles, the read-out of the role's number.
+    Raises:
+        DataError: nothing is asked.
     """
-    total: dict[str, Score] = {}
-    with evaluating(model):
+    return _over(model, batches, lambda batch: is_right(model, batch).sum())
+
+
+def mean_loss(model: nn.Module, batches: Iterable[Batch]) -> float:
+    """Negative log-likelihood per answer in nats, over all batches: sums over sums. As a score it is -mean_loss.
+
+    Args:
+        model, batches: as for `accuracy`.
+
+    Raises:
+        DataError: nothing is asked.
+    """
+    return _over(model, batches, lambda batch: losses(model, batch).double().sum())
+
+
+def _over(model: nn.Module, batches: Iterable[Batch], summed: Callable[[Batch], torch.Tensor]) -> float:
+    total, n = 0.0, 0
+    with evaluating(model), torch.no_grad():
         for batch in batches:
-            logits = run(model, batch)
-            nll, right, asked = losses(model, batch, logits), is_right(model, batch, logits), answers(batch) != IGNORED
-            for name, places in classes(batch, asked).items():
-                found = Score(float(nll[places].double().sum()), int(right[places].sum()), int(places.sum()))
-                total[name] = total[name] + found if name in total else found
-    return total
-
-
-def classes(batch: Batch, asked: Tensor) -> dict[str, Tensor]:
-    """ALL and each role -> which answers are its own, bool like `asked`.
-
-    Args:
-        batch: with "gold.<role>" (B,T,K) or, of whole rows, (B,1,K).
-        asked: (B,T), (B,T,R) or (B,1), where something is asked.
-    """
-    gold = gold_of(batch)
-    found = {ALL: asked}
-    for number, (role, source) in enumerate(gold.items()):
-        places = (source >= 0).any(-1)
-        places = places.expand(asked.shape[:2]) if places.size(1) in (1, asked.size(1)) else places.any(1, True)
-        if asked.dim() == 3:
-            own = torch.arange(asked.size(2), device=asked.device) == number
-            places = places[:, :, None] & (own if asked.size(2) == len(gold) else True)
-        found[role] = asked & places
-    return found
-
-
-def changes(full: Mapping[str, Score], other: Mapping[str, Score], measure: str) -> dict[str, float]:
-    """How much worse, class by class: positive where something was lost.
-
-    Args:
-        full: of the whole model.
-        other: of the same answers, of a model that lacks something.
-        measure: "accuracy", what it lost of it; "loss", what it gained of it, in nats.
-    """
-    sign = {"accuracy": -1.0, "loss": 1.0}[measure]
-    return {name: sign * (getattr(other[name], measure) - getattr(full[name], measure)) for name in full}
+            total += float(summed(batch))
+            n += int((answers(batch) != IGNORED).sum())
+    if n == 0:
+        raise DataError("these batches ask nothing: give batches with targets, and as a list, to be read again")
+    return total / n

@@ -5,7 +5,7 @@ import math
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ import torch
 from lightning.pytorch.callbacks import Callback, TQDMProgressBar
 
 from minitf.errors import ConfigError
+from minitf.training.health import Health
 from minitf.training.saving import RunCheckpoint
+from minitf.training.snapshots import SnapshotSchedule
 from minitf.training.stop import StopSignals
 
 # metric -> (short name, format); what a progress line shows, in this order
@@ -34,8 +36,12 @@ def default_callbacks(
     every_seconds: float = 10.0,
     save_every: int | None = None,
     snapshot_every: int | None = None,
+    snapshot_log: int | None = None,
+    snapshot_steps: Sequence[int] = (),
+    health_every: int | None = None,
+    health_rows: int = 4,
 ) -> list[Callback]:
-    """Return the usual callbacks of a run: progress and checkpoints.
+    """Return the usual callbacks of a run: progress and checkpoints, and if asked for the health of its layers.
 
     Args:
         run_dir: the run's folder.
@@ -44,17 +50,27 @@ def default_callbacks(
         every_seconds: how often a progress line comes where standard output is no terminal.
         save_every: save `last` every so many steps, besides after each validation; None: only then.
         snapshot_every: keep the weights of every so many steps for good; None: keep none.
+        snapshot_log: keep them on a log schedule, so many for each doubling: 1 is steps 0, 1, 2, 4, 8, ...; None: none.
+        snapshot_steps: keep those of these steps as well.
+        health_every, health_rows: `every` and `rows` of `Health`; None: no such callback.
 
     Raises:
         ConfigError: a number out of range.
     """
     if not 0 <= every_seconds < math.inf:
         raise ConfigError(f"callbacks.every_seconds ({every_seconds}) must be 0 or more seconds")
-    for name, every in (("save_every", save_every), ("snapshot_every", snapshot_every)):
+    counts = {"save_every": save_every, "snapshot_every": snapshot_every, "snapshot_log": snapshot_log}
+    for name, every in {**counts, "health_every": health_every}.items():
         if every is not None and (isinstance(every, bool) or not isinstance(every, int) or every < 1):
             raise ConfigError(f"callbacks.{name} ({every!r}) must be a whole number of at least 1, or null for never")
+    if odd := [step for step in snapshot_steps if isinstance(step, bool) or not isinstance(step, int) or step < 0]:
+        raise ConfigError(
+            f"callbacks.snapshot_steps holds {odd[0]!r}: give whole numbers of steps, such as [0,100,150]"
+        )
+    schedule = SnapshotSchedule(snapshot_every, snapshot_log, tuple(snapshot_steps))
+    watch = [] if health_every is None else [Health(health_every, health_rows)]
     progress = StepBar() if sys.stdout.isatty() else PlainProgress(every_seconds)
-    return [progress, RunCheckpoint(run_dir, config, save_every, snapshot_every, stop)]
+    return [progress, *watch, RunCheckpoint(run_dir, config, save_every, schedule, stop)]
 
 
 class PlainProgress(Callback):

@@ -11,6 +11,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from minitf.files import atomic_file
 from minitf.training.checkpoint import FOLDER, checkpoints
 from minitf.training.guard import Diverged
+from minitf.training.snapshots import SnapshotSchedule
 from minitf.training.stop import Interrupted, StopSignals
 
 
@@ -26,7 +27,8 @@ class RunCheckpoint(Checkpoint):
         run_dir: the run's folder; the files lie in its `checkpoints`.
         config: the resolved config, plain dicts, lists, strings, numbers, bools and None; kept in each file.
         save_every: save `last` every so many steps; None: not between validations.
-        snapshot_every: keep the weights of every so many steps as `snapshot-step=N.ckpt`; None: keep none.
+        snapshots: of which steps the weights are kept as `snapshot-step=N.ckpt`; a number: of every so many; None: of
+            none.
         stop: says when somebody wants the run to stop; None: nobody will.
         monitor: the metric whose lowest value is best.
 
@@ -43,14 +45,15 @@ class RunCheckpoint(Checkpoint):
         run_dir: str | Path,
         config: dict[str, Any],
         save_every: int | None = None,
-        snapshot_every: int | None = None,
+        snapshots: SnapshotSchedule | int | None = None,
         stop: StopSignals | None = None,
         monitor: str = "val/loss",
     ) -> None:
         _check_plain(config, "config")
         self.folder = Path(run_dir) / FOLDER
         self.config = config
-        self.save_every, self.snapshot_every = save_every, snapshot_every
+        self.save_every = save_every
+        self.snapshots = snapshots if isinstance(snapshots, SnapshotSchedule) else SnapshotSchedule(every=snapshots)
         self.stop = stop
         self.monitor = monitor
         self.best_value = float("inf")
@@ -68,7 +71,7 @@ class RunCheckpoint(Checkpoint):
     # When -------------------------------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Start the clock; finish what a killed run left half done."""
+        """Start the clock; keep the untrained weights if asked to; finish what a killed run left half done."""
         self._start, self.has_started = time.perf_counter(), True
         if self.stop is not None:
             self.stop.take_over()  # Lightning has put its own handlers in place
@@ -76,6 +79,8 @@ class RunCheckpoint(Checkpoint):
             self.saved_step = trainer.global_step
             if self.best_step == self.saved_step:
                 self._keep_as_best(trainer)
+        elif self.snapshots.due(0):
+            self._save_snapshot(trainer)
 
     def on_train_batch_end(
         self,
@@ -115,7 +120,7 @@ class RunCheckpoint(Checkpoint):
         """Save what is due; `last` after the snapshot, because a killed run goes on from it, behind the snapshot."""
         step = trainer.global_step
         stop = self._wish_to_stop(trainer)
-        if _due(step, self.snapshot_every):
+        if self.snapshots.due(step):
             self._save_snapshot(trainer)
         if validated or stop or _due(step, self.save_every):
             self.save_last(trainer)

@@ -94,7 +94,7 @@ def test_stopped_after_any_step(whole, tmp_path, step):
 def test_stopped_again_and_again_with_saves_and_snapshots_in_between(whole, tmp_path):
     optimizer, expected = whole
     for _ in range(9):
-        part(tmp_path, optimizer, 1, 4, 5, 6, 13, 15, 23, save_every=2, snapshot_every=5)
+        part(tmp_path, optimizer, 1, 4, 5, 6, 13, 15, 23, save_every=2, snapshots=5)
     assert equal(everything(tmp_path), expected)
     snapshots = sorted(int(p.stem.split("=")[1]) for p in tmp_path.glob("checkpoints/snapshot-*"))
     assert snapshots == [5, 10, 15, 20]

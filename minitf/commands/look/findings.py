@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from minitf.analysis.effects import Effect, Place
+    from minitf.analysis.intervene.effects import RoleEffect
     from minitf.analysis.forward import Batch
     from minitf.analysis.heads.battery import Battery, HeadReport
-    from minitf.analysis.scores import Score
+    from minitf.analysis.by_role import Answered
+    from minitf.analysis.intervene.choice import Head
     from minitf.analysis.sites import Site
 
 
@@ -33,9 +34,9 @@ class Findings:
     battery: Battery
     shown: Mapping[Site, Sequence[int]]
     measure: str
-    full: Mapping[str, Score]
-    effects: Mapping[Place, Effect]
-    sets: Mapping[str, Effect]
+    full: Mapping[str, Answered]
+    effects: Mapping[Head, RoleEffect]
+    sets: Mapping[str, RoleEffect]
     about: dict[str, Any] = field(default_factory=dict)
 
     def heads(self) -> list[HeadReport]:
@@ -81,40 +82,31 @@ def find_out(
         seed: of shuffles and draws.
         about: goes into the findings.
     """
-    from minitf.analysis.effects import Effects, by_place
+    from minitf.analysis.intervene.choice import editable, listed
+    from minitf.analysis.intervene.effects import Effects
     from minitf.analysis.heads.battery import battery
 
     found = battery(model, batches, untrained, n_shuffles=n_shuffles, seed=seed)
-    effects = Effects(model, batches, measure, ablation(ablate, seed))
-    places = [place for place in by_place(shown) if can_be_switched_off(model, place[0])]
+    effects = Effects(model, batches, measure, ablate, seed)
+    tried = set(editable(model))  # recurrent models mix what their heads read at once
+    places = [head for head in listed(shown) if head[0] in tried]
     sets = {}
     for name in dict.fromkeys(name.name for head in found.heads for name in head.names):
-        own = [(head.site, head.head) for head in found.called(name) if can_be_switched_off(model, head.site)]
-        others = [
-            (head.site, head.head)
-            for head in found.heads
-            if not head.is_called(name) and head.site.kind in {s.kind for s, _ in own}
-        ]
+        own = [(head.site, head.head) for head in found.called(name) if head.site in tried]
         if own:
-            sets[name] = effects.of_set(own, others, n_draws, seed)
+            sets[name] = effects.of_set(own, _others(found, name, own), n_draws, seed)
     return Findings(found, shown, measure, effects.full, effects.of_each(places), sets, about)
 
 
-def can_be_switched_off(model: nn.Module, site: Site) -> bool:
-    """Whether what its heads read can be changed: recurrent models mix it at once."""
-    from minitf.tap import Tap
-
-    return site.point("heads") in Tap.names(model)
-
-
-def ablation(kind: str, seed: int) -> Any:
-    """How heads are switched off, by its name."""
-    from minitf.analysis.effects import zeroed
-
-    return zeroed
+def _others(found: Battery, name: str, own: Sequence[Head]) -> list[Head]:
+    """What controls of a named set are drawn from: heads of the same kinds without a name; with another one, if few."""
+    kinds = {site.kind for site, _ in own}
+    others = [head for head in found.heads if head.site.kind in kinds and not head.is_called(name)]
+    nameless = [head for head in others if not head.names]
+    return [(head.site, head.head) for head in (nameless if len(nameless) > len(own) else others)]
 
 
-def _effect(effect: Effect) -> dict[str, Any]:
+def _effect(effect: RoleEffect) -> dict[str, Any]:
     return {
         "lost": _plain(effect.lost),
         "controls": [{"heads": list(map(_name, draw)), "lost": _plain(lost)} for draw, lost in effect.controls],
@@ -125,5 +117,5 @@ def _plain(lost: Mapping[str, float]) -> dict[str, float]:
     return {name: value for name, value in lost.items() if value == value}  # NaN: nothing is asked
 
 
-def _name(place: Place) -> str:
+def _name(place: Head) -> str:
     return place[0].name(place[1])

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from minitf.analysis.effects import Effect
+    from minitf.analysis.intervene.effects import RoleEffect
     from minitf.commands.look.findings import Findings
 
 WIDTH = 120
@@ -95,7 +95,7 @@ def _roles(found: Findings) -> str:
     return "\n".join(["What each head alone costs each role:", *_lines(rows), *best])
 
 
-def _lost(effect: Effect, name: str) -> tuple[str, str]:
+def _lost(effect: RoleEffect, name: str) -> tuple[str, str]:
     controls = [lost[name] for _, lost in effect.controls]
     between = f"{min(controls):+.3f} to {max(controls):+.3f}" if controls else "none"
     return f"{effect.lost[name]:+.3f}", between
