@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import nn
 
-    from minitf.analysis.intervene.effects import RoleEffect
+    from minitf.analysis.by_role import Answered
     from minitf.analysis.forward import Batch
     from minitf.analysis.heads.battery import Battery, HeadReport
-    from minitf.analysis.by_role import Answered
     from minitf.analysis.intervene.choice import Head
+    from minitf.analysis.intervene.effects import RoleEffect
     from minitf.analysis.sites import Site
 
 
@@ -82,9 +82,9 @@ def find_out(
         seed: of shuffles and draws.
         about: goes into the findings.
     """
+    from minitf.analysis.heads.battery import battery
     from minitf.analysis.intervene.choice import editable, listed
     from minitf.analysis.intervene.effects import Effects
-    from minitf.analysis.heads.battery import battery
 
     found = battery(model, batches, untrained, n_shuffles=n_shuffles, seed=seed)
     effects = Effects(model, batches, measure, ablate, seed)

@@ -75,7 +75,10 @@ def _sets(found: Findings) -> str:
         own = _lost(effect, name) if name in found.full else ("", "")
         rows.append((name, " ".join(s.name(h) for s, h in effect.heads), *_lost(effect, "all"), *own))
     n = max((len(effect.controls) for effect in found.sets.values()), default=0)
-    what = f"All heads with a name together, beside sets of as many without it (up to {n}, lowest to highest):"
+    what = (
+        f"All heads with a name together, beside as many without any name, or, where those are too few, without this one "
+        f"(up to {n} sets, lowest to highest):"
+    )
     return "\n".join([what, *_lines(rows)])
 
 

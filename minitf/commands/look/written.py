@@ -71,8 +71,8 @@ def figures(out: Path, page: HeadsPage) -> list[Path]:
     """
     first, written = page.examples[0], []
     for attention in first.attention:
-        names = [f"layer {layer.layer}" for layer in page.layers if layer.kind == attention.kind]
-        written += draw_maps(out / f"maps_{attention.kind}", attention, names, f"{page.title}, {first.label}")
+        own = [layer for layer in page.layers if layer.kind == attention.kind]
+        written += draw_maps(out / f"maps_{attention.kind}", attention, own, f"{page.title}, {first.label}")
     for role in dict.fromkeys(role.role for head in page.heads for role in head.roles if role.named):
         written += draw_scores(out / f"scores_{file_name(role)}", page.heads, role)
     tried = [head for head in page.heads if head.effect is not None]
