@@ -1,0 +1,154 @@
+"""`analyze` on small runs of each kind: names, effects, files, and what it refuses."""
+
+import json
+import re
+
+import pytest
+import torch
+from runs import command, train_here
+
+from minitf.analysis.by_role import answered
+from minitf.analysis.heads.names import LEAST_ASKED
+from minitf.commands.analyze import analyze
+from minitf.config import compose
+from minitf.errors import ConfigError
+from minitf.runs import load_run
+from minitf.tap import Tap, zero_heads
+
+SHORT = ["trainer.max_steps=4", "trainer.val_every=2", "trainer.log_every=2", "schedule.warmup_steps=1"]
+SHORT += ["data.n_val=40", "data.batch_size=16", "model.d_model=32", "trainer.precision=32-true"]
+KINDS = {
+    "answer": ["data=repeat", "task=answer", "model.n_layers=2", "callbacks=health", "callbacks.health_every=2"],
+    "seq2seq": ["data=reverse", "model=encdec_tiny", "task=seq2seq", "callbacks.snapshot_every=2"],
+    "pointer": ["data=sort_pointer", "model=pointer_tiny", "task=pointer"],
+    "classify": ["data=majority", "model=bert_tiny", "task=classify", "model/head=classify"],
+    "readouts": ["data=look_back", "model=bert_tiny", "task=tag", "model/head=tag", "model.n_layers=1"],
+}
+FEW = ["n=24", "untrained=1", "shuffles=3", "draws=2", "examples=2", "max_tokens=12"]
+
+
+def looked(folder, *overrides, typed=(), **raw):
+    """What heads.json holds, and the table."""
+    text = analyze(compose("analyze", [*FEW, *overrides]), {"run": str(folder), **raw}, list(typed), "minitf-analyze")
+    return json.loads((folder / "analysis" / "heads.json").read_text(encoding="utf-8")), text
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Folder of a run of each kind, which is trained when it is first asked for."""
+    base = tmp_path_factory.mktemp("analyzed")
+
+    class Runs(dict):
+        def __missing__(self, kind):
+            self[kind] = train_here(base / kind, [*KINDS[kind], *SHORT])
+            return self[kind]
+
+    return Runs()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_run_gets_its_tables_its_numbers_and_its_page(runs, kind):
+    found, text = looked(runs[kind], "bertviz=true")
+    model = load_run(runs[kind])[0]
+    n_heads = sum(int(head.n_heads) for name, head in model.named_modules() if name.endswith("attention"))
+    assert len(found["heads"]) == len(found["effects"]) == n_heads
+    assert all(head["place"] in text for head in found["heads"])
+    assert set(found["full"]) == {"all", *next(iter(found["effects"].values()))["lost"]}
+    page = (runs[kind] / "analysis" / "heads.html").read_text(encoding="utf-8")
+    assert len(page) < 1_000_000
+    assert "minitf-analyze" in page
+    assert (runs[kind] / "analysis" / "effects.png").stat().st_size > 5000
+    maps = torch.load(runs[kind] / "analysis" / "bertviz.pt", weights_only=True)
+    assert len(maps) == 2
+    kinds = (
+        {"encoder_attention", "decoder_attention", "cross_attention"}
+        if kind in ("seq2seq", "pointer")
+        else {"attention"}
+    )
+    for example in maps.values():
+        layers = [layer for name in kinds for layer in example[name]]
+        assert all(layer.shape[0] == 1 and max(layer.shape[2:]) <= 12 for layer in layers)
+        assert sum(layer.shape[1] for layer in layers) == n_heads
+
+
+def test_an_effect_is_what_is_lost_when_that_head_alone_is_zero(runs):
+    found, _ = looked(runs["answer"], "n=null")
+    model = load_run(runs["answer"])[0]
+    cfg = load_run(runs["answer"])[2]
+    from minitf.config import build_data
+
+    data = build_data(cfg).prepare(lambda line: None)
+    data.plan(n_steps=1)
+    batches = list(data.val_batches())
+    full = answered(model, batches)["repeat"]
+    with Tap(model, edit={"layers.1.attention.heads": zero_heads([2])}):
+        without = answered(model, batches)["repeat"]
+    assert full.n == sum(int((batch["targets"] >= 0).sum()) for batch in batches) > LEAST_ASKED
+    assert found["effects"]["1.2"]["lost"]["repeat"] == pytest.approx(full.accuracy - without.accuracy)
+    controls = [control["heads"] for control in found["effects"]["1.2"]["controls"]]
+    assert controls == [["1.0"], ["1.1"], ["1.3"]]
+
+
+def test_without_untrained_models_nothing_is_named(runs):
+    found, text = looked(runs["readouts"], "untrained=0")
+    assert not any(head["names"] for head in found["heads"])
+    assert "No head has a name" in text
+
+
+def test_heads_can_be_chosen(runs):
+    found, text = looked(runs["answer"], heads="1.0, 0")
+    assert set(found["effects"]) == {"0.0", "0.1", "0.2", "0.3", "1.0"}
+    assert "1.1" not in re.findall(r"^  (\d\.\d)", text, re.MULTILINE)
+    found, _ = looked(runs["seq2seq"], heads="cross")
+    assert all(place.startswith("cross ") for place in found["effects"])
+    with pytest.raises(ConfigError, match=r"there is no '7.1'; there are 0.0 to 0.3, 1.0 to 1.3"):
+        looked(runs["answer"], heads="7.1")
+
+
+def test_the_page_shows_training_and_health(runs):
+    looked(runs["seq2seq"])
+    page = (runs["seq2seq"] / "analysis" / "heads.html").read_text(encoding="utf-8")
+    steps = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])["snapshots"]
+    assert [snapshot["step"] for snapshot in steps] == [2, 4]
+    looked(runs["answer"])
+    assert "relative_residual" in (runs["answer"] / "analysis" / "heads.html").read_text(encoding="utf-8")
+
+
+def test_other_data_and_other_settings_of_it(runs):
+    found, _ = looked(runs["answer"], typed=["data.seq_len=16", "data.seed=5"])
+    assert found["data_settings"] == ["data.seq_len=16", "data.seed=5"]
+    found, _ = looked(runs["answer"], typed=["data=bigram_backcopy", "data.seq_len=20", "data.task.n_symbols=20"])
+    assert "back" in found["data"].lower()
+    with pytest.raises(ConfigError, match="vocab_size"):
+        looked(runs["answer"], typed=["data=repeat", "data.task.n_symbols=200", "data.task.most=11"])
+    with pytest.raises(ConfigError, match="no setting of the run's data"):
+        looked(runs["answer"], typed=["data.task.nsymbols=20"])
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (["n=0"], "n (0) must be"),
+        (["ablate=one"], "ablate ('one') must be one of zero, mean, resample"),
+        (["shuffles=0"], "shuffles (0) must be"),
+        (["lang=de"], "lang ('de') must be en or zh"),
+    ],
+)
+def test_wrong_settings_are_told_at_once(runs, given, told):
+    with pytest.raises(ConfigError) as error:
+        looked(runs["answer"], *given)
+    assert told in str(error.value)
+
+
+def test_as_a_command_from_another_folder(runs, tmp_path):
+    done = command(
+        "analyze", f"run={runs['answer']}", *FEW, "data.seq_len=16", f"out={tmp_path / 'here'}", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Each head alone" in done.stdout
+    assert (tmp_path / "here" / "heads.html").is_file()
+    asked = (tmp_path / "here" / "heads.html").read_text(encoding="utf-8")
+    assert f"run={runs['answer']}" in asked
+    done = command("analyze", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: give the run")
