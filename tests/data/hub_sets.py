@@ -23,10 +23,10 @@ def card(*lines):
     return "\n".join(["---", *lines, "---", "# A card"]).encode()
 
 
-def configs(**subsets):
+def configs(subsets):
     lines = ["configs:"]
     for subset, (folder, splits) in subsets.items():
-        lines += [f"- config_name: {subset.replace('_', '-')}", "  data_files:"]
+        lines += [f"- config_name: {subset}", "  data_files:"]
         lines += [line for s in splits for line in (f"  - split: {s}", f"    path: {folder}/{s}-*")]
     return lines
 
@@ -38,7 +38,7 @@ def stories(first, n):
 
 def tinystories():
     return {
-        "README.md": card("license: cdla-sharing-1.0", *configs(default=("data", ["train", "validation"]))),
+        "README.md": card("license: cdla-sharing-1.0", *configs({"default": ("data", ["train", "validation"])})),
         "data/train-00000-of-00001-2d5a1467fff1081b.parquet": parquet(text=stories(0, 400)),
         "data/validation-00000-of-00001-869c898b519ad725.parquet": parquet(text=stories(1000, 100)),
         "TinyStories-train.txt": b"another form of the same\n<|endoftext|>\n",
@@ -56,9 +56,9 @@ def article(title, n):
 def wikitext():
     splits = ["test", "train", "validation"]
     names = {s: f"wikitext-2-raw-v1/{s}-00000-of-00001.parquet" for s in splits}
-    subsets = {s.replace("-", "_"): (s, splits) for s in ("wikitext-2-raw-v1", "wikitext-2-v1")}
+    subsets = {s: (s, splits) for s in ("wikitext-2-raw-v1", "wikitext-2-v1")}
     return {
-        "README.md": card("license:", "- cc-by-sa-3.0", "- gfdl", *configs(**subsets)),
+        "README.md": card("license:", "- cc-by-sa-3.0", "- gfdl", *configs(subsets)),
         names["train"]: parquet(text=[line for i in range(12) for line in article(f"Article {i}", 5)]),
         names["validation"]: parquet(text=[*article("Owls", 9), *article("E = mc ²", 9)]),
         names["test"]: parquet(text=article("Never read", 1)),
@@ -85,7 +85,7 @@ def imdb():
     rows = {"train": both(0), "test": both(10), "unsupervised": {"text": ["unread"], "label": [-1]}}
     rows["train"]["text"][7] = rows["test"]["text"][7]
     return {
-        "README.md": card("license: other", *configs(plain_text=("plain_text", splits)), *info),
+        "README.md": card("license: other", *configs({"plain_text": ("plain_text", splits)}), *info),
         **{f"plain_text/{s}-00000-of-00001.parquet": parquet(**rows[s]) for s in splits},
     }
 
@@ -95,7 +95,7 @@ def pairs(seed, n):
     for _ in range(n):
         chosen = [draw.choice(list(words.items())) for words in (WORDS, DOES, WHERE)]
         (en, de) = (" ".join(side).capitalize() + "." for side in zip(*chosen, strict=True))
-        yield json.dumps({"en": f"{en} {draw.randrange(1000)}", "de": f"{de} {seed}"}, ensure_ascii=False)
+        yield json.dumps({"en": f"{en} {draw.randrange(1000)} {seed}", "de": f"{de} {seed}"}, ensure_ascii=False)
 
 
 def multi30k():
