@@ -19,11 +19,21 @@ FORMATS = ("parquet", "json", "csv", "text", "arrow")  # of `datasets`: tables a
 
 @dataclass
 class Wanted:
-    """What was asked for: name, subset and revision as typed."""
+    """What was asked for.
+
+    Args:
+        dataset, subset, revision: as typed.
+        wanted_by: the choice that needs it.
+        instead: what can be used where the hub cannot be reached.
+    """
 
     dataset: str
     subset: str | None
     revision: str | None
+    wanted_by: str = "data=hub"
+    instead: str = (
+        "data=python_stdlib, which needs no download, or your own text: data=text_files data.source.path=FOLDER"
+    )
 
 
 @dataclass
@@ -106,8 +116,8 @@ def prepared_before(wanted: Wanted, reason: str) -> Found:
     import datasets
 
     unreachable = DataError(
-        f"data=hub cannot reach the hub ({reason}), and {wanted.dataset} is not in the cache of an earlier run. Use "
-        "data=python_stdlib, which needs no download, or your own text: data=text_files data.source.path=FOLDER"
+        f"{wanted.wanted_by} cannot reach the hub ({reason}), and {wanted.dataset} is not in the cache of an earlier "
+        f"run. Use {wanted.instead}"
     )
     with _quiet(), _offline():
         try:

@@ -1,6 +1,7 @@
 """Hide tokens for masked language modelling."""
 
 from collections.abc import Collection
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -9,6 +10,14 @@ from torch import Tensor
 from minitf.errors import ConfigError
 
 IGNORED = -100  # a target that is not scored
+
+
+@lru_cache(maxsize=8)
+def _ordinary(vocab_size: int, special: frozenset[int]) -> np.ndarray:
+    """The ids that are not special: the same ones in every batch of a run."""
+    found = np.setdiff1d(np.arange(vocab_size), list(special))
+    found.setflags(write=False)
+    return found
 
 
 class MaskTokens:
@@ -69,7 +78,7 @@ class MaskTokens:
         if mask_id is None:
             raise ConfigError("task=masked_lm needs a tokenizer with a mask token: choose data that has one")
         special = {mask_id, *special_ids}
-        ordinary = np.setdiff1d(np.arange(vocab_size), list(special))
+        ordinary = _ordinary(vocab_size, frozenset(special))
         if not len(ordinary):
             raise ConfigError(f"all {vocab_size} ids are special: there is no token to hide")
         before = ids.numpy()

@@ -16,7 +16,8 @@ from minitf.data.encoding import encode, not_in_training
 from minitf.data.gold import GoldTable, WithGold
 from minitf.data.packing import Layout
 from minitf.data.text import Documents
-from minitf.data.tokenizer import BaseTokenizer, load_tokenizer
+from minitf.data.tokenizer import BaseTokenizer
+from minitf.data.tokens import check_same, names
 from minitf.data.windows import TrainWindows, ValBatches, View, rows_per_part
 from minitf.errors import ConfigError, DataError
 
@@ -148,20 +149,13 @@ class DataModule(BaseData):
         self._view = view
 
     def symbols(self, ids: Sequence[int]) -> list[str]:
-        names = {self.tokenizer.bos_id: "[bos]", self.tokenizer.mask_id: "[mask]"}
-        # bytes that are no whole character stay bytes
-        texts = [self.tokenizer.token_bytes(i).decode("utf-8", "backslashreplace") for i in ids]
-        return [names.get(i, text) for i, text in zip(ids, texts, strict=True)]
+        return names(self.tokenizer, ids)
 
     def save(self, folder: Path) -> None:
         self.tokenizer.save(folder)
 
     def check_saved(self, folder: Path) -> None:
-        if load_tokenizer(folder).content() != self.tokenizer.content():
-            raise DataError(
-                "the tokenizer made from the text is not the one in the run folder, although the text is the same: "
-                "install the version of `tokenizers` that the run began with, or start a new run"
-            )
+        check_same(self.tokenizer, folder)
 
     @property
     def n_train_tokens(self) -> int:

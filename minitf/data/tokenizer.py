@@ -246,20 +246,25 @@ def load_tokenizer(folder: str | Path) -> BaseTokenizer:
     """
     path = Path(folder) / FILE_NAME
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        settings = stored["settings"]
-        special = settings.get("special", ["bos"])
-        if settings["type"] == "char":
-            return CharTokenizer(special)._set(stored["characters"])
-        if settings["type"] == "bpe":
-            core = HFTokenizer.from_str(json.dumps(stored["tokenizers"]))
-            return BPETokenizer(settings["vocab_size"], special)._set(core)
-        raise ValueError(f"unknown tokenizer type {settings['type']!r}")
+        return tokenizer_of(path.read_text(encoding="utf-8"))
     except Exception as error:  # `tokenizers` raises bare Exception for text it cannot read
         reason = f"{type(error).__name__}: {error}"
         raise DataError(
             f"no tokenizer can be read from {path} ({reason}). Is this the folder of a run that trained?"
         ) from error
+
+
+def tokenizer_of(content: str) -> BaseTokenizer:
+    """The tokenizer whose `content` this is. Raises an exception of some kind for anything else."""
+    stored = json.loads(content)
+    settings = stored["settings"]
+    special = settings.get("special", ["bos"])
+    if settings["type"] == "char":
+        return CharTokenizer(special)._set(stored["characters"])
+    if settings["type"] == "bpe":
+        core = HFTokenizer.from_str(json.dumps(stored["tokenizers"]))
+        return BPETokenizer(settings["vocab_size"], special)._set(core)
+    raise ValueError(f"unknown tokenizer type {settings['type']!r}")
 
 
 def id_dtype(vocab_size: int) -> type[np.unsignedinteger]:

@@ -9,6 +9,8 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
 
+import yaml
+
 
 class HubServer:
     """Serve repositories while the `with` block lasts.
@@ -97,8 +99,8 @@ class _Handler(BaseHTTPRequestHandler):
         if what == "revision":
             found = {"_id": "1", "id": name, "sha": hub.commit(name), "private": False, "gated": False, "tags": []}
             card = files.get("README.md", b"").decode()
-            if "license: " in card:
-                found["cardData"] = {"license": card.split("license: ")[1].split()[0]}
+            if card.startswith("---"):
+                found["cardData"] = yaml.safe_load(card.split("---")[1])
             found["siblings"] = [{"rfilename": path} for path in sorted(files)]
             return self._send(200, json.dumps(found).encode())
         if what == "paths-info":

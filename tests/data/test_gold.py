@@ -99,6 +99,23 @@ def test_baselines_are_what_counting_finds(name):
         assert share == pytest.approx(found[OTHER_NAMES.get(way, way)], abs=0.02), way
 
 
+@pytest.mark.parametrize(
+    ("name", "form", "seq_len"),
+    [
+        ("copy", "seq2seq", 4),
+        ("copy", "tag", 4),
+        ("reverse", "answers", 9),
+        ("reverse", "tag", 5),
+        ("reverse", "tag", 4),
+    ],
+)
+def test_copying_and_reversing_without_order_in_every_form(name, form, seq_len):
+    made = make(name, f"data.task.form={form}", "data.task.n_symbols=2", "data.task.least=1", f"data.seq_len={seq_len}")
+    rows = made.task.rows(np.random.default_rng(2), 20000, seq_len)
+    counted = by_tokens_in_any_order(rows, made.gives != "answers")
+    assert made.baselines()["order-blind"] == pytest.approx(counted, abs=0.02)
+
+
 def test_what_is_counted_is_told_of_every_task():
     for name in TASKS:
         stated = make(name).baselines()

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from minitf.data import masking
 from minitf.data.masking import MaskTokens
 from minitf.errors import ConfigError
 
@@ -59,6 +60,18 @@ def test_what_is_hidden_is_a_function_of_the_generator():
     first, again, other = (MaskTokens()(ids, real, np.random.default_rng(seed), **GIVEN)[1] for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+def test_which_ids_are_ordinary_is_asked_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr(np, "setdiff1d", lambda *sets, of=np.setdiff1d: asked.append(1) or of(*sets))
+    masking._ordinary.cache_clear()
+    ids, real = rows(4)
+    drawn = [MaskTokens(mask=0, random=1)(ids, real, np.random.default_rng(s), **GIVEN)[0] for s in range(3)]
+    assert len(asked) == 1
+    MaskTokens(mask=0, random=1)(ids, real, np.random.default_rng(0), **{**GIVEN, "special_ids": [PAD, BOS, 0]})
+    assert len(asked) == 2
+    assert drawn[0].max() <= MASK
 
 
 @pytest.mark.parametrize("rate", [0.0, 1.1, -1])

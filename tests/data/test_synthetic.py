@@ -2,6 +2,7 @@
 
 from collections import Counter
 from functools import cache
+from itertools import product
 
 import numpy as np
 import parts
@@ -14,7 +15,7 @@ from minitf.data.synthetic.coreference import ANIMALS, OF_ANIMALS, THINGS
 from minitf.data.synthetic.grammar_mix import PARTS
 from minitf.data.synthetic.majority import Majority
 from minitf.data.synthetic.measure_words import NOUNS
-from minitf.data.synthetic.module import SyntheticData
+from minitf.data.synthetic.module import SyntheticData, _chance
 from minitf.data.synthetic.reverse import Reverse
 from minitf.errors import ConfigError, DataError
 
@@ -304,6 +305,18 @@ def test_what_cannot_be_made_is_refused(name, override, message):
 def test_too_few_different_rows_are_noticed():
     with pytest.raises(DataError, match="too few different rows"):
         SyntheticData(Reverse(2, 2, "seq2seq"), seq_len=4, batch_size=2, n_val=512, seed=0).prepare(lambda line: None)
+
+
+def test_as_many_validation_rows_as_there_are_can_be_had():
+    task = Reverse(3, 7, "seq2seq")  # 3**7 rows, most of them seen again and again before the last one comes
+    every = np.array(list(product(range(3), repeat=7)))
+    found = SyntheticData(task, seq_len=8, batch_size=2, n_val=1, seed=0)
+    keys = found._keys({"src": every, "src_pos": np.tile(np.arange(7), (len(every), 1))})
+    n = sum(_chance(key) < task.val_share for key in keys)
+    whole = SyntheticData(task, seq_len=8, batch_size=2, n_val=n, seed=0).prepare(lambda line: None)
+    assert len(np.unique(whole._val["src"], axis=0)) == n
+    with pytest.raises(DataError, match=f"{n} of {n + 1} were found"):
+        SyntheticData(task, seq_len=8, batch_size=2, n_val=n + 1, seed=0).prepare(lambda line: None)
 
 
 def test_a_tie_never_remains():

@@ -66,7 +66,7 @@ SELDOM = {
     ("model/attention/projection", "tied_qk"): 0.0,
     ("data", "python_stdlib"): 1.0,
     ("data", "shakespeare"): 1.0,
-    ("data", "hub"): 1.0,
+    **{("data", name): 1.0 for name in ("hub", "tinystories", "wikitext2", "imdb", "multi30k")},
     ("data", "dates"): 1.0,
     ("data", "pinyin"): 1.0,
     ("data", "g2p_cmudict"): 1.0,

@@ -14,6 +14,8 @@ from minitf.data.windows import IGNORED
 END, UNKNOWN = "[end]", "[unk]"
 NO_SOURCE = -1  # where a role has no (further) column
 
+Ids = Sequence[int] | np.ndarray
+
 
 @dataclass(frozen=True)
 class Symbols:
@@ -42,7 +44,7 @@ def tables(gives: str, train: Sequence[Item], val: Sequence[Item]) -> Symbols:
 
 
 def encode(gives: str, roles: Sequence[str], items: Sequence[Item], symbols: Symbols) -> Rows:
-    """Arrays (n, ...) of int16, padded on the right: those of a batch, but with lengths instead of positions.
+    """Arrays (n, ...) of small integers, padded on the right: those of a batch, but with lengths instead of positions.
 
     Args:
         gives: the kind of answer.
@@ -61,9 +63,30 @@ def encode(gives: str, roles: Sequence[str], items: Sequence[Item], symbols: Sym
     sources = [[ids.get(symbol, unknown) for symbol in item.source] for item in items]
     given = [[answers[symbol] for symbol in item.answer] for item in items]
     others = [(i, [answers[symbol] for symbol in other]) for i, item in enumerate(items) for other in item.others]
+    found = arranged(gives, sources, given, answers.get(END), others)
+    for role in roles:
+        found[f"gold.{role}"] = _columns([item.gold[role] for item in items], found["ids"].shape[1])
+    return found
+
+
+def arranged(
+    gives: str,
+    sources: Sequence[Ids],
+    given: Sequence[Ids],
+    end: int | None = None,
+    others: Sequence[tuple[int, Ids]] = (),
+) -> Rows:
+    """What `encode` returns, but for the gold, of rows of ids.
+
+    Args:
+        gives: the kind of answer.
+        sources: what is read.
+        given: the answers.
+        end: starts and ends what is written, where answers are sequences.
+        others: further right answers, each with the number of its row.
+    """
     found: Rows = {}
     if gives == "seq2seq":
-        end = answers[END]
         found |= {"src": _padded(sources), "src_len": _lengths(sources)}
         found |= {"ids": _padded([[end, *answer] for answer in given]), "len": _lengths(given) + 1}
         found["targets"] = _padded([[*answer, end] for answer in given], IGNORED)
@@ -73,20 +96,26 @@ def encode(gives: str, roles: Sequence[str], items: Sequence[Item], symbols: Sym
             found["targets"] = _padded(given, IGNORED)
         else:
             found["label"] = np.array([label for (label,) in given], dtype=np.int16)
-    for role in roles:
-        found[f"gold.{role}"] = _columns([item.gold[role] for item in items], found["ids"].shape[1])
     found |= {"others": _padded([answer for _, answer in others], IGNORED)}
     found |= {"others_of": np.array([i for i, _ in others], dtype=np.int32)}
     return found
 
 
-def _lengths(rows: Sequence[Sequence[int]]) -> np.ndarray:
-    return np.array([len(row) for row in rows], dtype=np.int16)
+def _lengths(rows: Sequence[Ids]) -> np.ndarray:
+    found = [len(row) for row in rows]
+    return np.array(found, dtype=_small(max(found, default=0)))
 
 
-def _padded(rows: Sequence[Sequence[int]], filler: int = 0) -> np.ndarray:
+def _padded(rows: Sequence[Ids], filler: int = 0) -> np.ndarray:
     width = max(map(len, rows), default=0)
-    return np.array([[*row, *[filler] * (width - len(row))] for row in rows], dtype=np.int16).reshape(len(rows), width)
+    found = np.full((len(rows), width), filler, dtype=_small(max((max(row) for row in rows if len(row)), default=0)))
+    for place, row in zip(found, rows, strict=True):
+        place[: len(row)] = row
+    return found
+
+
+def _small(largest: int) -> type[np.signedinteger]:
+    return np.int16 if largest < 2**15 else np.int32
 
 
 def _columns(gold: Sequence[Sequence[Sequence[int]]], width: int) -> np.ndarray:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 import struct
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import numpy as np
-
-from minitf.data.items import Item, ItemSource, Split, check_share, in_val
+from minitf.data.items import Item, Split, in_val
+from minitf.data.items.guessing import most_frequent_class, naive_bayes
+from minitf.data.items.shared import SharedOut
 from minitf.data.wheel import Wheel
 from minitf.errors import DataError
 
@@ -23,13 +22,12 @@ WHEEL = Wheel(
 )
 LANGUAGES = "ca cs da de en es et fi fr hr hu id it lt lv nb nl pl pt ro sk sl sv tr".split()
 LEAST = 10  # characters: shorter texts, such as "Email:" or "Filter", could be of several languages
-ALPHA = 0.1  # added to every count of the baseline
 _CATALOGUE = re.compile(r"django/.*/locale/(\w+)/LC_MESSAGES/\w+\.mo")
 # what is no language: places for values, markup, addresses
 _FOREIGN = re.compile(r"%\(\w+\)[a-z]|%[a-z%]|\{[^}]*\}|<[^>]*>|&\w+;|https?:\S+")
 
 
-class LangId(ItemSource):
+class LangId(SharedOut):
     """Name the language of a text, which is read character by character.
 
     About 12 000 messages of a web framework in 24 languages of Latin script, 10 to 330 characters each; about 200
@@ -51,12 +49,7 @@ class LangId(ItemSource):
 
     name = "langid"
     gives = "classify"
-
-    def __init__(self, val_one_in: int = 10) -> None:
-        self.val_one_in = check_share("val_one_in", val_one_in)
-
-    def depends_on(self) -> dict[str, Any]:
-        return {"wheel": WHEEL.sha256, "val_one_in": self.val_one_in}
+    wheel = WHEEL
 
     def split(self, progress: Callable[[str], object]) -> Split:
         known: dict[str, dict[str, str]] = {language: {} for language in LANGUAGES}
@@ -73,10 +66,9 @@ class LangId(ItemSource):
             "languages": LANGUAGES,
             "split": f"by message: stable hash, one in {self.val_one_in} for validation",
         }
-        most = Counter(item.answer[0] for item in train).most_common(1)[0][0]
         baselines = {
-            "most frequent class": sum(item.answer[0] == most for item in val) / len(val),
-            "naive bayes, 3-grams": naive_bayes(train, val),
+            "most frequent class": most_frequent_class(train, val),
+            "naive bayes, 3-grams": naive_bayes(train, val, _grams),
         }
         return Split(train, val, record, baselines)
 
@@ -125,27 +117,6 @@ def divided(known: Mapping[str, Mapping[str, str]], one_in: int) -> tuple[list[I
         if len(of) == 1:
             found[asks_val[text]].append(Item(list(text), list(of)))
     return found[False], found[True]
-
-
-def naive_bayes(train: list[Item], val: list[Item]) -> float:
-    """Share of the texts of `val` whose language is the likeliest one by the 3-grams of `train`."""
-    names = sorted({item.answer[0] for item in train})
-    place: dict[str, int] = {}
-    counts = [Counter() for _ in names]
-    for item in train:
-        counts[names.index(item.answer[0])].update(_grams(item))
-    for gram in set().union(*counts):
-        place[gram] = len(place)
-    table = np.full((len(place), len(names)), ALPHA)
-    for i, seen in enumerate(counts):
-        for gram, n in seen.items():
-            table[place[gram], i] += n
-    table = np.log(table / table.sum(0))
-    prior = np.log([sum(item.answer[0] == name for item in train) / len(train) for name in names])
-    guesses = [
-        names[int((table[[place[g] for g in _grams(item) if g in place]].sum(0) + prior).argmax())] for item in val
-    ]
-    return sum(guess == item.answer[0] for guess, item in zip(guesses, val, strict=True)) / len(val)
 
 
 def _grams(item: Item) -> list[str]:

@@ -7,6 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from minitf.data import store
 from minitf.data.arrays import Rows, ValRows, n_scored, tensors
 from minitf.data.base import BaseData
-from minitf.data.items import ItemSource
+from minitf.data.items import ItemSource, Split
 from minitf.data.items.encode import Symbols, encode, tables
 from minitf.data.windows import rows_per_part
 from minitf.errors import DataError
@@ -26,6 +27,15 @@ from minitf.files import write_json
 FORMAT = 1  # raise it when the same facts give other items
 SYMBOLS_FILE = "symbols.json"
 SPLITS = ("train", "val")
+
+
+@dataclass(frozen=True)
+class More:
+    """What encoding adds: to the record, to the baselines, to the values that are kept."""
+
+    record: dict[str, Any] = field(default_factory=dict)
+    baselines: dict[str, float] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
 
 
 class ItemData(BaseData):
@@ -160,8 +170,7 @@ class ItemData(BaseData):
 
     def _kept(self, progress: Callable[[str], object]) -> tuple[Rows, dict[str, Any]]:
         """Arrays and values of the cache; made first where they are not there, by one process at a time."""
-        facts = [FORMAT, self.name, self.source.depends_on()]
-        path = store.cache_folder() / "items" / f"{store.entry_folder(facts).name}.npz"
+        path = store.cache_folder() / "items" / f"{store.entry_folder(self._depends_on()).name}.npz"
         kept = store.load_arrays(path)
         if kept is not None:
             return kept
@@ -187,32 +196,40 @@ class ItemData(BaseData):
         for part in SPLITS:
             if not getattr(split, part):
                 raise DataError(f"the {part} split of {self.name} is empty: check the settings of data.source")
-        symbols = tables(self.gives, split.train, split.val)
-        arrays = {
-            f"{part}/{name}": array
-            for part in SPLITS
-            for name, array in encode(self.gives, self.roles, getattr(split, part), symbols).items()
-        }
+        symbols, rows, more = self._encoded(split, progress)
+        arrays = {f"{part}/{name}": array for part in SPLITS for name, array in rows[part].items()}
         content = hashlib.sha256(json.dumps([symbols.read, symbols.answers]).encode())
         for name in sorted(arrays):
             content.update(f"{name} {arrays[name].shape}".encode() + arrays[name].tobytes())
         record = {
             "source": self.name,
             **split.record,
+            **more.record,
             "sha256": content.hexdigest(),
             "symbols": len(symbols.read),
             "answer_symbols": len(symbols.answers),
-            "train_rows": len(split.train),
-            "val_rows": len(split.val),
+            "train_rows": len(rows["train"]["len"]),
+            "val_rows": len(rows["val"]["len"]),
         }
         progress(f"{self.name} made in {time.perf_counter() - start:.1f} s")
         values = {
             "read": symbols.read,
             "answers": symbols.answers,
             "record": record,
-            "baselines": split.baselines,
+            "baselines": {**split.baselines, **more.baselines},
+            **more.values,
         }
         return arrays, values
+
+    def _depends_on(self) -> list[Any]:
+        """Plain values: with the same ones the arrays are the same."""
+        return [FORMAT, self.name, self.source.depends_on()]
+
+    def _encoded(self, split: Split, progress: Callable[[str], object]) -> tuple[Symbols, dict[str, Rows], More]:
+        """The tables, the rows of both splits, and what else is known of them."""
+        symbols = tables(self.gives, split.train, split.val)
+        rows = {part: encode(self.gives, self.roles, getattr(split, part), symbols) for part in SPLITS}
+        return symbols, rows, More()
 
     def _rows(self, split: str, numbers: np.ndarray) -> Rows:
         """Rows of a split as a batch holds them, at full width."""

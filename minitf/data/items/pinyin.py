@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
-from typing import Any
 
-from minitf.data.items import Item, ItemSource, Split, check_share, in_val
+from minitf.data.items import Item, Split, in_val
+from minitf.data.items.shared import SharedOut
 from minitf.data.wheel import Wheel
 
 WHEEL = Wheel(
@@ -19,7 +19,7 @@ WHEEL = Wheel(
 )
 
 
-class Pinyin(ItemSource):
+class Pinyin(SharedOut):
     """Tag every character of a phrase with its syllable, the tone included: 银行 is yín háng, 行走 is xíng zǒu.
 
     47 109 phrases of 2 to 10 characters; about 5 200 characters are read, 1 247 syllables are classes. Phrases are
@@ -41,12 +41,7 @@ class Pinyin(ItemSource):
 
     name = "pinyin"
     gives = "tag"
-
-    def __init__(self, val_one_in: int = 10) -> None:
-        self.val_one_in = check_share("val_one_in", val_one_in)
-
-    def depends_on(self) -> dict[str, Any]:
-        return {"wheel": WHEEL.sha256, "val_one_in": self.val_one_in}
+    wheel = WHEEL
 
     def split(self, progress: Callable[[str], object]) -> Split:
         with WHEEL.archive() as archive:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from minitf.data.synthetic import IGNORED, NO_SOURCE, Rows, SyntheticTask, check_number, places
-from minitf.errors import ConfigError
+from minitf.data.synthetic import IGNORED, NO_SOURCE, Rows, places
+from minitf.data.synthetic.attractors import Attractors
 
 NOUNS = "key cabinet dog tree book road house star friend river letter window".split()
 PREPOSITIONS = "to of near behind".split()
@@ -13,7 +13,7 @@ FRONT = "under"  # opens a phrase before the subject
 WORDS = ["[pad]", "the", ",", FRONT, *PREPOSITIONS, *NOUNS, *(f"{noun}s" for noun in NOUNS), "is", "are"]
 
 
-class Agreement(SyntheticTask):
+class Agreement(Attractors):
     """Sentences such as "the key to the cabinets is": say whether the verb is "is" or "are".
 
     12 nouns in singular and plural. The subject is followed by `least` to `most` phrases with a noun each, of either
@@ -28,25 +28,8 @@ class Agreement(SyntheticTask):
         least, most: fewest and most attractors behind the subject.
     """
 
-    gives = "answers"
+    vocab_size = len(WORDS)
     roles = ("subject",)
-
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = check_number("least", least, 0), check_number("most", most, 0)
-        if least > most:
-            raise ConfigError(f"data.task.least ({least}) is more than data.task.most ({most}) attractors")
-        self.vocab_size = len(WORDS)
-
-    def check(self, seq_len: int) -> None:
-        if seq_len < self.longest:
-            raise ConfigError(
-                f"data.seq_len ({seq_len}) must be at least {self.longest} for data.task.most={self.most} attractors"
-            )
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest sentence, without its verb."""
-        return 4 + 2 + 3 * self.most
 
     def rows(self, rng: np.random.Generator, n: int, seq_len: int) -> Rows:
         id_of = {word: i for i, word in enumerate(WORDS)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minitf.data.synthetic import IGNORED, NO_SOURCE, Rows, SyntheticTask, check_number
+from minitf.data.synthetic.unordered import most_frequent
 from minitf.errors import ConfigError
 
 
@@ -13,8 +14,8 @@ class LookBack(SyntheticTask):
 
     One token needs n_back others, so one attention pattern cannot serve it: a head for each distance does, or very
     sharp mixtures. Ids are 0 to n_symbols-1, all rows have T tokens; targets are (T, n_back), unscored where the row
-    begins later. All answers are right in a solved model. No attention and order-blind: a symbol is right with
-    chance 1/n_symbols, or as often as the most frequent one that can be seen; best offset: one read-out of n_back
+    begins later. All answers are right in a solved model. No attention: a symbol is right with chance
+    1/n_symbols. Order-blind: the most frequent one of the other symbols. Best offset: one read-out of n_back
     is right, and chance for the others.
 
     Args:
@@ -54,6 +55,8 @@ class LookBack(SyntheticTask):
         chance = 1 / self.n_symbols
         return {
             "no attention": chance,
+            # the other symbols of the row: each of them as likely stands where it is asked for
+            "order-blind": float(most_frequent(self.n_symbols, seq_len - 1)[-1]),
             "best offset": float((n_asked[0] + chance * n_asked[1:].sum()) / n_asked.sum()),
         }
 

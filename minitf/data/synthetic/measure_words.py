@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from minitf.data.synthetic import COUNTED, IGNORED, NO_SOURCE, Rows, SyntheticTask, check_number, places
+from minitf.data.synthetic import COUNTED, IGNORED, NO_SOURCE, Rows, places
+from minitf.data.synthetic.attractors import Attractors
 from minitf.data.synthetic.packing import packed
-from minitf.errors import ConfigError
 
 NOUNS = {  # by the measure word that counts them
     "本": "书 词典 杂志 课本",
@@ -29,7 +29,7 @@ WORDS = ["[pad]", "，", "的", "在", "了", *PLACES, *SUBJECTS, *VERBS, *NUMBE
 ID_OF = {word: i for i, word in enumerate(WORDS)}
 
 
-class MeasureWords(SyntheticTask):
+class MeasureWords(Attractors):
     """Sentences such as 椅子 旁边 的 书 ， 我 在 汽车 后面 看见 了 一: say which measure word comes next, 本.
 
     8 measure words with 4 nouns each. The topic of the sentence, the noun before the comma, is what is counted;
@@ -43,21 +43,8 @@ class MeasureWords(SyntheticTask):
         least, most: fewest and most attractors.
     """
 
-    gives = "answers"
+    vocab_size = len(WORDS)
     roles = ("topic",)
-
-    def __init__(self, least: int, most: int) -> None:
-        self.least, self.most = check_number("least", least, 0), check_number("most", most, 0)
-        if least > most:
-            raise ConfigError(f"data.task.least ({least}) is more than data.task.most ({most}) attractors")
-        self.vocab_size = len(WORDS)
-
-    def check(self, seq_len: int) -> None:
-        if seq_len < 6 + 3 * self.most:
-            raise ConfigError(
-                f"data.seq_len ({seq_len}) must be at least {6 + 3 * self.most} for data.task.most={self.most} "
-                "attractors"
-            )
 
     def rows(self, rng: np.random.Generator, n: int, seq_len: int) -> Rows:
         def words(choices: list[str], *shape: int) -> np.ndarray:

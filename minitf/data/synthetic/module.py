@@ -18,7 +18,8 @@ from minitf.data.windows import rows_per_part
 from minitf.errors import ConfigError, DataError
 from minitf.memory import total_memory
 
-PATIENCE = 64  # draws that bring no new row before a task counts as exhausted
+PATIENCE = 64  # times as many rows as there seem to be, none of them new: then a task counts as exhausted
+LEAST_DRAW, MOST_DRAW = 16, 2**14  # rows drawn at once
 
 
 class SyntheticData(BaseData):
@@ -122,14 +123,18 @@ class SyntheticData(BaseData):
         return self._draw(np.random.default_rng(0), self.n_val, validation=True)
 
     def _draw(self, rng: np.random.Generator, n: int, validation: bool) -> Rows:
-        """`n` rows of one split; those of validation all differ."""
+        """`n` rows of one split; those of validation all differ.
+
+        However many of all rows are asked for, those that there are are found: of D rows that are as likely, one stays
+        unseen with a chance of exp(-PATIENCE).
+        """
         found: list[Rows] = []
         seen: set[bytes] = set()
-        missing, idle = n, 0
+        missing, idle, n_idle = n, 0, 0  # draws in a row that brought nothing, and rows in them
         while missing:
-            rows = self.task.rows(
-                rng, max(16, math.ceil(missing / self.task.val_share) if validation else missing), self.seq_len
-            )
+            wanted = max(LEAST_DRAW, math.ceil(missing / self.task.val_share) if validation else missing)
+            size = wanted if not idle else min(max(wanted, MOST_DRAW), wanted << idle)
+            rows = self.task.rows(rng, size, self.seq_len)
             keep = []
             for i, key in enumerate(self._keys(rows)):
                 if (_chance(key) < self.task.val_share) == validation and key not in seen and len(keep) < missing:
@@ -138,8 +143,8 @@ class SyntheticData(BaseData):
                         seen.add(key)
             found.append({name: array[keep] for name, array in rows.items()})
             missing -= len(keep)
-            idle = 0 if keep else idle + 1
-            if idle == PATIENCE:
+            idle, n_idle = (0, 0) if keep else (idle + 1, n_idle + size)
+            if n_idle >= PATIENCE * max(LEAST_DRAW, len(seen) / self.task.val_share):
                 raise DataError(
                     f"{self.name} has too few different rows: {n - missing} of {n} were found. "
                     "Ask for fewer, data.n_val, or for longer ones, data.seq_len"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minitf.data.synthetic.rewriting import Rewriting
+from minitf.data.synthetic.unordered import order_blind
 
 
 class Reverse(Rewriting):
@@ -20,3 +21,6 @@ class Reverse(Rewriting):
 
     def order(self, src: np.ndarray, drawn: np.ndarray, real: np.ndarray) -> np.ndarray:
         return drawn[:, None] - 1 - np.arange(src.shape[1])
+
+    def baselines(self, seq_len: int) -> dict[str, float]:
+        return {**super().baselines(seq_len), **order_blind(self, seq_len)}
