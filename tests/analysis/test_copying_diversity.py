@@ -69,6 +69,13 @@ def test_a_model_that_copies_by_construction():
         assert reason == ""
         assert (scores[[0, 2, 3]] > 0.9).all()
         assert scores[1] < -0.9
+        for part in (model.layers[0].attention_norm, model.final_norm):
+            if norm != "none":  # a gain of -1 on the way turns it round
+                with torch.no_grad():
+                    part.weight.neg_()
+                torch.testing.assert_close(copying(model, sites(model)[0])[0], -scores)
+                with torch.no_grad():
+                    part.weight.neg_()
 
 
 def test_why_there_is_no_copying_score():
