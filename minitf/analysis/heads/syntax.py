@@ -102,7 +102,7 @@ def _words(
     for found in capture(model, batch, max_bytes=max_bytes):
         visible = word_attention(found.visible.float().cpu(), shares)[0] > 0
         weights = word_attention(found.weights[0].cpu(), shares)
-        yield found.site, weights.masked_fill(own, 0.0), visible & ~own
+        yield found.site, weights.masked_fill(own, 0.0), visible
 
 
 def _relations(
