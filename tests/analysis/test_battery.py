@@ -6,13 +6,13 @@ import head_models
 import pytest
 import torch
 
-from minitf.analysis.heads.battery import battery
-from minitf.analysis.heads.measure import ACCURACY, LAYER, measure
+from minitf.analysis.heads.battery import battery, reports
+from minitf.analysis.heads.measure import ACCURACY, LAYER, Measured, measure
 from minitf.analysis.heads.names import names_of, offset_name
 from minitf.analysis.heads.roles import asked
 from minitf.analysis.heads.rows import base_columns
 from minitf.analysis.heads.shuffled import shuffled
-from minitf.analysis.sites import sites
+from minitf.analysis.sites import Site, sites
 from minitf.errors import ConfigError, DataError
 from minitf.tap import Tappable
 
@@ -130,6 +130,18 @@ def test_a_name_needs_the_threshold_and_both_null_models():
     assert names({"accuracy:r": [0.1, 0.2]}, {"r": (3, 0.35, 29)}) == []  # too few queries
     assert names({"sink": [0.0]}) == []
     assert [offset_name(k) for k in (2, 0, -1)] == ["offset -2", "offset 0", "offset +1"]
+
+
+def test_a_head_is_compared_with_its_own_shuffles():
+    site = Site("self", 1, "layers.1.attention", 3)
+    key = ACCURACY + "r"
+    own = Measured(scores={key: torch.tensor([0.6, 0.6, 0.6])}, baselines={"r": (1, 0.3, 100)})
+    own.shuffled[key] = torch.tensor([[0.1, 0.1, 0.1]] * 5 + [[0.2, 0.58, torch.nan]] * 5)
+    null = Measured(scores={key: torch.tensor([0.05, 0.1, 0.0])})
+    found = list(reports(site, own, [null]))
+    assert [[name.name for name in head.names] for head in found] == [["r"], [], []]
+    assert [head.shuffled for head in found] == [{key: pytest.approx(0.2)}, {key: pytest.approx(0.58)}, {}]
+    assert found[2].untrained == {key: pytest.approx(0.1)}  # the best head of the site
 
 
 CELLS = {

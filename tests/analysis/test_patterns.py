@@ -62,6 +62,33 @@ def test_first_rows_are_left_out_only_where_they_see_fewer_keys():
     ]
 
 
+def test_what_padding_looks_at_does_not_count():
+    pos = torch.tensor([[0, 1, 2, -1]])
+    visible = torch.tensor([[[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 0, 0], [1, 1, 1, 1]]]).bool()
+    assert counted(pos, visible).tolist() == [[False, True, True, False]]
+    ids = torch.tensor([[7, 7, 7, 7]])
+    left = torch.tensor([[-1, -1, 0, 1]])
+    assert patterns.earlier_copies(ids, left).nonzero().tolist() == [[0, 3, 2]]
+
+
+def test_offsets_are_counted_from_where_the_other_sequence_begins():
+    q_pos, k_pos = torch.tensor([[0, 1, 2], [-1, 0, 1]]), torch.tensor([[0, 1, 2, -1], [-1, -1, 0, 1]])
+    assert base_columns(q_pos, k_pos, crosses=True).tolist() == [[0, 1, 2], [2, 2, 3]]
+    assert base_columns(q_pos, q_pos, crosses=False).tolist() == [[0, 1, 2], [0, 1, 2]]
+
+
+def test_far_offsets_that_few_rows_can_look_at_do_not_win():
+    weights = torch.zeros(1, 1, 8, 8)
+    weights[..., 0] = 1  # a sink: the last row alone looks 7 back
+    weights[0, 0, 7] = 0  # and a row that looks nowhere
+    pos = torch.arange(8)[None]
+    found = offsets(weights, base_columns(pos, pos, False), causal(8), every(8))
+    assert found.score(6) == 0.5
+    assert found.best(least_share=0)[1] == 0.5
+    assert [t.item() for t in found.best()] == [4, 0.25]
+    assert found.n_largest.sum() == 7
+
+
 def test_an_induction_pattern_made_by_hand_has_the_score_1():
     # A B C A B C A: each row from the second A on reads what followed its earlier self
     ids = torch.tensor([[1, 2, 3, 1, 2, 3, 1]])

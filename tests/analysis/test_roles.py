@@ -113,8 +113,24 @@ def test_shuffled_answers_that_cannot_be_read_do_not_count():
         if dealt.columns[0].flatten().tolist() == [-4, 4]:
             assert found.accuracy.n == 1
             assert found.accuracy.value == 1
+            visible[0, 5, 4] = False
+            assert dealt.score(weights, visible, torch.ones(1, 6, dtype=torch.bool)).accuracy.n == 0
             return
     pytest.fail("no shuffle exchanged the two distances")
+
+
+def test_places_without_a_further_answer_stay_empty():
+    gold = torch.tensor([[[-1, -1]] * 4 + [[2, -1], [1, 3], [4, -1]]])
+    wanted = roles.asked(gold, torch.ones(1, 7, dtype=torch.bool))
+    dealt = shuffled(wanted, torch.arange(7)[None], 6, torch.Generator().manual_seed(0))
+    # distances (2), (4, 2) and (2): whoever has two answers has them 4 and 2 before
+    for columns in dealt.columns:
+        own = wanted.query[:, None] - columns
+        assert sorted((own[i, 0].item(), (columns[i, 1] >= 0).item()) for i in range(3)) == [
+            (2, False),
+            (2, False),
+            (4, True),
+        ]
 
 
 def test_shuffled_tokens_stay_in_their_row_and_padding_stays():

@@ -45,8 +45,8 @@ def importance(
             asks = (answers(piece) != IGNORED).flatten(1).sum(1)
             slopes = gate_slopes(model, piece, wanted, losses)
             for site, slope in slopes.items():
-                of_rows = slope.abs().double() / asks.clamp_min(1)[:, None]
-                found[site] += Average(of_rows[asks > 0].sum(0).cpu(), (asks > 0).sum().double().cpu())
+                of_rows = slope.abs().double() / asks.clamp_min(1)[:, None]  # 0 where a row asks nothing
+                found[site] += Average(of_rows.sum(0).cpu(), (asks > 0).sum().double().cpu())
     return {site: average.value for site, average in found.items()}
 
 

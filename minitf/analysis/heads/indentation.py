@@ -33,8 +33,7 @@ def with_indentation(batch: Mapping[str, Tensor], token_bytes: TokenBytes) -> di
         for start, end in _documents(document):
             for query, source in indentation_links([token_bytes(i) for i in ids[start:end]]):
                 found["indent"][row, start + query, 0] = start + source
-                if query - 1 >= source:
-                    found["next_indent"][row, start + query - 1, 0] = start + source
+                found["next_indent"][row, start + query - 1, 0] = start + source
     return {**batch, **{f"gold.{name}": gold.to(pos.device) for name, gold in found.items()}}
 
 

@@ -68,7 +68,7 @@ def measure(
         skip: first rows that do not count, see `rows.counted`.
         n_shuffles: how often gold, and the tokens that are matched, are shuffled.
         seed: of the shuffles.
-        max_bytes: see `capture`.
+        max_bytes: see `capture`; working on one site takes a few times the size of its weights besides.
 
     Raises:
         DataError: there are no batches.
@@ -105,10 +105,9 @@ class _Questions:
             if n:
                 self.shuffles[role] = shuffled(self.roles[role], self.base, n, generator)
         self._ids: dict[str, list[Tensor]] = {}
-        for kind in ("self", "decoder", "encoder"):
-            if kind == "self" or "src" in batch:
-                ids, pos = batch["src" if kind == "encoder" else "ids"], positions(batch, kind)[0]
-                self._ids[kind] = [ids, *(shuffled_ids(ids, pos, generator) for _ in range(n))]
+        for kind in ("decoder", "encoder") if "src" in batch else ("self",):
+            ids, pos = batch["src" if kind == "encoder" else "ids"], positions(batch, kind)[0]
+            self._ids[kind] = [ids, *(shuffled_ids(ids, pos, generator) for _ in range(n))]
 
     def ids(self, kind: str, rows: slice) -> list[Tensor]:
         """The tokens that a site attends to, and shuffles of them."""

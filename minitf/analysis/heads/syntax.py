@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from minitf.analysis.capture import MAX_BYTES, capture
-from minitf.analysis.heads.average import Average
 from minitf.analysis.heads.battery import N_SHUFFLES, QUANTILE, HeadReport, reports
 from minitf.analysis.heads.measure import ACCURACY, MASS, Measured
 from minitf.analysis.heads.roles import asked, gold_offsets, score
@@ -103,39 +102,35 @@ def _words(
     for found in capture(model, batch, max_bytes=max_bytes):
         visible = word_attention(found.visible.float().cpu(), shares)[0] > 0
         weights = word_attention(found.weights[0].cpu(), shares)
-        yield found.site, weights.masked_fill(own, 0.0), visible & ~own
+        yield found.site, weights.masked_fill(own, 0.0), visible
 
 
 def _relations(
     sentences: Sequence[Sentence], seen: Sequence[tuple[Tensor, Tensor]], n_shuffles: int, generator: torch.Generator
 ) -> Measured:
-    gold = [word_gold(one, visible) for one, (_, visible) in zip(sentences, seen, strict=True)]
+    found = [word_gold(one, visible) for one, (_, visible) in zip(sentences, seen, strict=True)]
     longest = max(len(one.words) for one in sentences)
-    base = torch.arange(longest).expand(len(sentences), -1)
+    weights = torch.stack([_padded(one, (len(one), longest, longest), 0.0) for one, _ in seen])  # (B,H,W,W)
+    visible = torch.stack([_padded(one, (longest, longest), False) for _, one in seen])
+    rows = torch.ones(visible.shape[:2], dtype=torch.bool)
+    base = torch.arange(longest).expand(rows.shape)
     done = Measured()
-    for role in sorted({name for one in gold for name in one}):
-        wanted = asked(_padded([one.get(role) for one in gold], longest), torch.ones_like(base, dtype=torch.bool))
+    for role in sorted({name for one in found for name in one}):
+        width = max(one[role].size(1) for one in found if role in one)
+        nothing = torch.full((1, 1), -1)
+        gold = torch.stack([_padded(one.get(role, nothing), (longest, width), -1) for one in found])
+        wanted = asked(gold, rows)
         done.baselines[role] = (*gold_offsets(wanted, base).best(), len(wanted.row))
-        dealt = shuffled(wanted, base, n_shuffles, generator) if n_shuffles else None
-        sums = {}
-        for number, (weights, visible) in enumerate(seen):
-            rows = torch.ones(1, len(visible), dtype=torch.bool)
-            parts = {"scores": score(weights[None], wanted.within(rows, number))}
-            if dealt is not None:
-                parts["shuffled"] = dealt.score(weights[None], visible[None], rows, number)
-            for name, part in parts.items():
-                sums[name] = sums[name] + part if name in sums else part
-        for name, total in sums.items():
-            values: dict[str, Average] = {MASS + role: total.mass, ACCURACY + role: total.accuracy}
-            getattr(done, name).update({key: value.value for key, value in values.items()})
+        results = [(done.scores, score(weights, wanted))]
+        if n_shuffles:
+            results.append((done.shuffled, shuffled(wanted, base, n_shuffles, generator).score(weights, visible, rows)))
+        for into, result in results:
+            into |= {MASS + role: result.mass.value, ACCURACY + role: result.accuracy.value}
     return done
 
 
-def _padded(gold: Sequence[Tensor | None], longest: int) -> Tensor:
-    """(B,W,K) of sentences of different lengths."""
-    width = max(one.size(1) for one in gold if one is not None)
-    padded = torch.full((len(gold), longest, width), -1)
-    for number, one in enumerate(gold):
-        if one is not None:
-            padded[number, : one.size(0), : one.size(1)] = one
+def _padded(value: Tensor, shape: tuple[int, ...], filling: float) -> Tensor:
+    """A tensor in the first corner of a larger one."""
+    padded = value.new_full(shape, filling)
+    padded[tuple(slice(n) for n in value.shape)] = value
     return padded
