@@ -10,6 +10,7 @@ from training_stubs import MUON, fit
 
 from minitf.config import build, compose, set_data_facts
 from minitf.data.windows import TrainStream, TrainWindows, ValBatches
+from minitf.training.health import Health
 from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.optim import adamw
 from minitf.training.processes import rank
@@ -38,7 +39,15 @@ def train(name: str, folder: Path, rank: int = 0, world_size: int = 1, **setting
     # 42 windows: their batches do not come out even for two processes
     val = ValBatches(tokens, LENGTH, ROWS // (n_micro * world_size), rank, world_size)
     task = Task(build(cfg.model), CausalLM(), optimizer, constant, seed=0, log_every=1)
-    settings = {"val_every": 3, "accumulate": n_micro, "devices": world_size, "strategy": strategy, **settings}
+    callbacks = [Health(every=3, rows=2)]
+    settings = {
+        "callbacks": callbacks,
+        "val_every": 3,
+        "accumulate": n_micro,
+        "devices": world_size,
+        "strategy": strategy,
+        **settings,
+    }
     return fit(task, folder / name, stream, STEPS, val=val, **settings)
 
 

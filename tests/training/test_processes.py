@@ -64,7 +64,13 @@ def test_two_processes_train_as_one(one, two, name):
         assert got == pytest.approx(expected, rel=tolerance * slack), metric
     assert list(history(two / name, "train/loss")) == list(range(1, 9))
     rows = [row["step"] for row in read_metrics(two / name)]
-    assert len(rows) == 8 + 3, "each process has written its own"
+    assert len(rows) == 8 + 3 + 4, "each process has written its own"
+    health = history(two / name, "health/relative_residual.1")
+    assert list(health) == [0, 3, 6, 8]
+    assert min(health.values()) > 0
+    # each process looks at its own rows, but the gradients are those of the whole step
+    expected, got = history(one / name, "health/gradient_w_v.1"), history(two / name, "health/gradient_w_v.1")
+    assert got == pytest.approx(expected, rel=1e-2 if name == "muon" else 1e-3)
     a, b = (torch.load(f / name / "checkpoints" / "last-step=8.ckpt", weights_only=True) for f in (one, two))
     assert list(a["state_dict"]) == list(b["state_dict"])
     torch.testing.assert_close(b["state_dict"], a["state_dict"], rtol=0, atol=1e-2 if name == "muon" else 1e-4)

@@ -1,8 +1,12 @@
+import parts
 import pytest
+from omegaconf import OmegaConf
 from training_stubs import Batches, fit, make_task
 
+from minitf.analysis.over_time import over_time
 from minitf.config import build, compose
 from minitf.errors import ConfigError
+from minitf.runs import load_run, snapshots
 from minitf.training.callbacks import default_callbacks
 from minitf.training.checkpoint import checkpoints, find_checkpoint, read_checkpoint
 from minitf.training.saving import RunCheckpoint
@@ -35,6 +39,21 @@ def test_a_run_keeps_its_untrained_weights_and_those_on_the_schedule(tmp_path):
     assert sorted(step for step, _ in checkpoints(tmp_path / "checkpoints", "snapshot")) == [0, 1, 2, 4, 5]
     kept = read_checkpoint(find_checkpoint(tmp_path, "0"))
     assert all(kept["state_dict"][f"model.{name}"].equal(value) for name, value in first.items())
+
+
+def test_snapshots_are_loaded_and_measured_along_the_run(tmp_path):
+    node = parts.node("gpt_tiny")
+    config = {"model": OmegaConf.to_container(node, resolve=True)}
+    (tmp_path / "config.yaml").write_text(OmegaConf.to_yaml(config), encoding="utf-8")
+    saver = RunCheckpoint(tmp_path, config, snapshots=SnapshotSchedule(log=1))
+    task = make_task(build(node))
+    fit(task, tmp_path, Batches(4), max_steps=4, callbacks=[saver], checkpoint=False)
+    course = over_time(
+        lambda step: load_run(tmp_path, which=step)[0], snapshots(tmp_path), lambda m: m.head.weight.sum()
+    )
+    assert [step for step, _ in course] == [0, 1, 2, 4]
+    assert course[-1][1] == task.model.head.weight.sum()
+    assert len({float(value) for _, value in course}) == 4
 
 
 def test_the_option_and_what_may_be_added_to_it(tmp_path):

@@ -21,7 +21,8 @@ ROWS = ("uniform", "permute")
 def knock_out(model: nn.Module, edges: Tensor, heads: Heads) -> Tap:
     """Attention that cannot use some edges, inside of a `with` block: the other keys share the weight, as if masked.
 
-    A row that loses all its keys reads nothing.
+    A row that loses all its keys reads nothing. Parts that count the visible keys, normalize=sigmoid and
+    score=log_length, still count those that are cut.
 
     Args:
         model: any with tap points.
@@ -128,7 +129,7 @@ def _rows(heads: list[int], seen: Tensor, how: str, generator: torch.Generator) 
             new = shown * (rows.sum(-1, keepdim=True) / shown.sum(-1, keepdim=True).clamp_min(1))
         else:
             drawn = torch.rand(rows.shape, generator=generator).to(rows.device)
-            # visible keys first, once at random, once in order: the n-th of one gives its weight to the n-th of the other
+            # visible keys first, once at random, once in order: the n-th of one gives its weight to that of the other
             drawn = drawn.masked_fill(~shown, 2.0).argsort(-1)
             place = (~shown).int().argsort(dim=-1, stable=True)
             new = torch.zeros_like(rows).scatter(-1, place, rows.gather(-1, drawn))

@@ -19,8 +19,8 @@ class Attribution:
     """The logit of a token at each position as a sum of what was written into the residual stream.
 
     Args:
-        parts: name -> float32 (B,T). "embedding" with its positions; a head as it is called, "1.0", "cross 1.0"; "mlp 1",
-            the network of layer 1; "biases", of w_o, of the final norm and of the head.
+        parts: name -> float32 (B,T). "embedding" with its positions; a head as its site names it, "1.0", "cross 1.0";
+            "mlp 1", the network of layer 1; "biases", of w_o, of the final norm and of the head.
         logits: float32 (B,T), the model's own: the sum of the parts.
     """
 

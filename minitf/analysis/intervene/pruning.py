@@ -1,4 +1,4 @@
-"""How many heads a task needs: a curve of heads taken away, and the smallest set that is left with most of the score."""
+"""How many heads a task needs: a curve of heads taken away, and the smallest set that keeps most of the score."""
 
 from __future__ import annotations
 
