@@ -131,7 +131,7 @@ class Snapshot:
     weights: Mapping[str, Sequence[Array]] = field(default_factory=dict)
 
 
-class Site(NamedTuple):
+class HeadPlace(NamedTuple):
     """Which head; what people write "cross 1.0"."""
 
     kind: str
@@ -168,7 +168,7 @@ class HeadsPage:
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        named = [Site(h.kind, h.layer, h.head) for h in self.heads]
+        named = [HeadPlace(h.kind, h.layer, h.head) for h in self.heads]
         if sorted(named) != sorted(self.sites()):
             raise ValueError(f"`heads` must be the heads of `layers`: {self.sites()}, got {named}")
         if not self.examples:
@@ -197,6 +197,6 @@ class HeadsPage:
         """Kinds of attention, in the order of the layers."""
         return list(dict.fromkeys(layer.kind for layer in self.layers))
 
-    def sites(self) -> list[Site]:
+    def sites(self) -> list[HeadPlace]:
         """Every shown head, layer by layer."""
-        return [Site(layer.kind, layer.layer, h) for layer in self.layers for h in layer.heads]
+        return [HeadPlace(layer.kind, layer.layer, h) for layer in self.layers for h in layer.heads]

@@ -76,21 +76,29 @@ def _head(kind, layer, h, rng, tokens):
 
 
 def encoder_decoder_page():
-    """Five target tokens, nine source tokens of which the last two are padding, and query 3 of cross sees nothing."""
+    """Five target and nine source tokens, the last two padding: every kind of mask and of row.
+
+    Heads 0, 2 and 5 of the encoder, 5 is uniform; layer 1 of the decoder sees two tokens; query 3 of cross sees none.
+    """
     rng = np.random.default_rng(1)
     source, target = [f"s{i}" for i in range(9)], [f"t{i}" for i in range(5)]
     seen = np.broadcast_to(np.arange(9) < 7, (9, 9)).copy()
+    encoder = softmax_maps(rng, 1, 3, seen)
+    encoder[0, 2] = seen / 7
     cross = np.broadcast_to(np.arange(9) < 7, (5, 9)).copy()
     maps = softmax_maps(rng, 2, 2, cross)
     cross[3] = False
     maps[:, :, 3] = 0
+    lower = np.tri(5, dtype=bool)
+    band = lower & ~np.tri(5, k=-2, dtype=bool)
+    decoder = [softmax_maps(rng, 1, 2, visible)[0] for visible in (lower, band)]
     attention = (
-        Attention("encoder", source, source, softmax_maps(rng, 1, 3, seen), seen),
-        Attention("decoder", target, target, softmax_maps(rng, 2, 2, np.tri(5, dtype=bool)), np.tri(5, dtype=bool)),
+        Attention("encoder", source, source, encoder, seen),
+        Attention("decoder", target, target, decoder, np.stack([lower, band])),
         Attention("cross", target, source, maps, cross),
     )
     layers = (
-        LayerHeads("encoder", 0, (0, 1, 2)),
+        LayerHeads("encoder", 0, (0, 2, 5)),
         LayerHeads("decoder", 0, (0, 1)),
         LayerHeads("decoder", 1, (0, 1)),
         LayerHeads("cross", 0, (0, 1)),

@@ -18,11 +18,8 @@ from minitf.report.page import KINDS
 webdriver = pytest.importorskip("selenium.webdriver")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
-pytestmark = [
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver"),
-    pytest.mark.xdist_group("browser"),
-]
-WIDE, PHONE = (1400, 900), (390, 844)
+pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
+WIDE, PHONE, NARROW = (1400, 900), (390, 844), (320, 640)
 MASKED = (0xCF, 0xC6, 0xB8)
 
 
@@ -41,16 +38,16 @@ class Browser:
         self.folder = folder
         self.written = {}
 
-    def open(self, name, page, lang="en", size=WIDE, link="", dark=False):
+    def open(self, name, page, lang="en", size=WIDE, link="", **features):
         """Write the page if it is not there, open it, wait until it is ready; returns the seconds that took."""
         path = self.folder / f"{name}.{lang}.html"
         if path not in self.written:
             self.written[path] = write_heads_page(path, page, lang)
         width, height = size
-        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size == PHONE}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": size != WIDE}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = {"features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", scheme)
+        media = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
         self.driver.get("about:blank")  # else a new link would not load the page again
         start = time.perf_counter()
         self.driver.get(path.as_uri() + link)
@@ -121,10 +118,11 @@ def near(colours, wanted):
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-@pytest.mark.parametrize("make", [decoder_page, encoder_decoder_page])
+@pytest.mark.parametrize(
+    ("size", "make"), [(WIDE, decoder_page), (PHONE, decoder_page), (NARROW, encoder_decoder_page)]
+)
 def test_a_page_opens_quietly_inside_the_window(browser, make, size, lang):
-    seconds = browser.open(make.__name__, make(), lang, size, dark=lang == "zh")
+    seconds = browser.open(make.__name__, make(), lang, size, color_scheme="dark" if lang == "zh" else "light")
     assert seconds < 4
     assert browser.log() == []
     assert browser.run("return [document.documentElement.scrollWidth, innerWidth]") == [size[0], size[0]]
@@ -201,6 +199,16 @@ def test_cross_attention_of_five_by_nine(browser):
         assert cells.shape[:2] == shape
         assert near(cells[visible], shade(attention[kind].weights[0][0][visible])), kind
         assert (cells[~visible] == MASKED).all()
+    browser.click(".thumb[data-head='2']")
+    assert browser.text("#map-title") == "Head encoder 0.5"  # heads 0, 2 and 5 are shown
+    assert browser.run("return document.querySelectorAll('.thumb.empty').length") == 3
+    assert browser.texts("#row-table tbody th") == ["0", "1", "2", "3", "4", "5", "6"]  # equal weights: by place
+    browser.click("#kinds input[value=decoder]")
+    browser.click(".thumb[data-head='6']")
+    band = attention["decoder"].mask()[1]  # the layers of this kind have masks of their own
+    cells = browser.cells(5, 5)
+    assert near(cells[band], shade(attention["decoder"].weights[1][1][band]))
+    assert (cells[~band] == MASKED).all()
     browser.click("#kinds input[value=cross]")
     browser.click(".thumb[data-head='10']")
     assert near(browser.cells(5, 9)[0, :7], shade(attention["cross"].weights[1][1][0, :7]))
@@ -230,7 +238,11 @@ def test_256_tokens_are_drawn_without_a_wait(browser):
         )
         assert sorted(times)[3] < 400
     assert " of 32896 lines" in browser.text("#lines-note")
-    assert int(browser.text("#lines-note").split()[0]) <= 4000
+    many = "{ values: Uint16Array.from({ length: 40000 }, (_, i) => 20000 + (i * 7919) % 40000) }"
+    chosen = browser.run(
+        f"const found = chooseLines({many}); return [found.lines.length, Math.round(found.least * 65535)]"
+    )
+    assert chosen == [4000, 56000]
     assert browser.pixels("#map-canvas").shape[:2] == (256, 256)
 
 
@@ -324,6 +336,9 @@ def test_the_movie_shows_the_maps_of_its_steps(browser):
     browser.click("#play")
     assert "at step 10 " in browser.text("#map-title")
     assert browser.log() == []
+    browser.open("decoder_page", page, reduced_motion="reduce")
+    assert browser.run("return $('play').hidden")
+    assert "less motion" in browser.text("#movie-hint")
 
 
 def test_effects_stand_beside_the_map_with_their_controls(browser):
@@ -334,6 +349,7 @@ def test_effects_stand_beside_the_map_with_their_controls(browser):
     bar = "const b = document.querySelector('.strip i').getBoundingClientRect(), s = document.querySelector('.strip')"
     found = browser.run(f"{bar}.getBoundingClientRect(); return [(b.left - s.left) / s.width, b.width / s.width]")
     assert found == pytest.approx([0, 0.5], abs=0.01)  # the largest effect of all reaches the end
+    assert browser.run("return document.querySelector('.strip i').className") == "bar-down"
     browser.click(".thumb[data-head='0']")
     assert "among the controls" in browser.text("#facts")
     assert "No name" in browser.text("#facts")

@@ -30,7 +30,7 @@ function labelMap() {
   $("map-queries").replaceChildren(...(fits ? queries.map((text) => bdi(text)) : []));
   $("map-keys").replaceChildren(...(fits ? keys.map((text) => bdi(text)) : []));
   paintMap();
-  for (const label of $("map-queries").children) label.style.height = `${cell}px`;
+  for (const label of $("map-queries").children) label.style.height = label.style.lineHeight = `${cell}px`;
   for (const label of $("map-keys").children) label.style.width = `${cell}px`;
 }
 
