@@ -154,15 +154,20 @@ def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.
 
 
 def rows(data: BaseData, n: int | None) -> list[dict]:
-    """Batches of the first rows of the validation split; those of data that has a row for each window, spread over it.
+    """Batches of the first rows of the validation split; where gold speaks of source code, also of its indentation.
 
     Args:
         data: prepared.
         n: rows; None: all.
     """
+    from minitf.analysis.heads.indentation import with_indentation
     from minitf.commands.score.measure import Split
 
-    return list(Split(data, "val", n))
+    found = list(Split(data, "val", n))
+    tokenizer = getattr(data, "tokenizer", None)
+    if tokenizer is None or not data.roles:
+        return found
+    return [with_indentation(batch, tokenizer.token_bytes) for batch in found]
 
 
 def untrained(run_cfg: DictConfig, n: int, seed: int) -> Iterator[nn.Module]:

@@ -76,8 +76,8 @@ def _sets(found: Findings) -> str:
         rows.append((name, " ".join(s.name(h) for s, h in effect.heads), *_lost(effect, "all"), *own))
     n = max((len(effect.controls) for effect in found.sets.values()), default=0)
     what = (
-        f"All heads with a name together, beside as many without any name, or, where those are too few, without this one "
-        f"(up to {n} sets, lowest to highest):"
+        "All heads with a name together, beside as many without any name, or, where those are too few, without this\n"
+        f"one (up to {n} sets, lowest to highest):"
     )
     return "\n".join([what, *_lines(rows)])
 
