@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import shlex
 import sys
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from minitf.typed import check_typed
 if TYPE_CHECKING:
     from torch import nn
 
+    from minitf.commands.look.findings import Findings
     from minitf.data.base import BaseData
 
 FOLDER = "analysis"
@@ -31,7 +33,7 @@ ABLATIONS = ("zero", "mean", "resample")
 def main() -> None:
     """Read the command line, print the tables, and write heads.json, the page and the figures."""
     asked = f"{command('analyze')} {shlex.join(sys.argv[1:])}"
-    raw = take_raw(("run", "heads", "out"))
+    raw = take_raw(("run", "heads", "others", "out"))
     with friendly_errors("analyze"):
         if {"-m", "--multirun"} & set(sys.argv[1:]):
             raise ConfigError("this command has no sweeps: call it once for each run")
@@ -45,7 +47,7 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
 
     Args:
         cfg: as in configs/analyze.yaml.
-        raw: `run`, `heads` and `out` exactly as typed.
+        raw: `run`, `heads`, `others` and `out` exactly as typed.
         typed: settings of the data, such as "data=repeat" or "data.seq_len=64".
         asked: the whole command, for the page.
 
@@ -54,32 +56,19 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         DataError: the data is not there, or not the one that the run was trained on.
         OSError: a file cannot be written.
     """
-    from minitf.commands.look.chosen import chosen_heads
-    from minitf.commands.look.findings import find_out
+    from minitf.commands.look import seeds
     from minitf.commands.look.table import table
     from minitf.commands.look.written import write
+    from minitf.files import write_json
     from minitf.training.metrics import read_metrics
 
     if "run" not in raw:
         raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
-    folder = user_path(raw["run"])
-    check_run(folder)
+    folder, others = user_path(raw["run"]), other_runs(raw.get("others"))
+    for one in (folder, *map(user_path, others)):
+        check_run(one)
     check_settings(cfg)
-    model, run_cfg, data, about = load(folder, raw["run"], cfg, typed)
-    shown = chosen_heads(model, raw.get("heads"))
-    batches = rows(data, cfg.n)
-    found = find_out(
-        model,
-        batches,
-        untrained(run_cfg, cfg.untrained, cfg.seed),
-        shown,
-        measure="loss" if about["takes"] == "text" else "accuracy",
-        ablate=cfg.ablate,
-        n_shuffles=cfg.shuffles,
-        n_draws=cfg.draws,
-        seed=cfg.seed,
-        about={**about, "command": asked},
-    )
+    found, model, data, batches = look(raw["run"], cfg, typed, raw.get("heads"), asked)
     out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
     files = write(
         out,
@@ -94,7 +83,70 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         lang=cfg.lang,
         bertviz=cfg.bertviz,
     )
-    return "\n\n".join([table(found), "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
+    parts = [table(found)]
+    if others:
+        runs = [found]
+        for other in others:
+            runs.append(look(other, cfg, typed, raw.get("heads"), asked)[0])
+            seeds.check_alike(runs)
+        parts.append(seeds.seeds_table(runs))
+        write_json(out / "seeds.json", seeds.to_dict(runs))
+        files.append(("seeds", out / "seeds.json"))
+    return "\n\n".join([*parts, "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
+
+
+def other_runs(text: str | None) -> list[str]:
+    """Folders of further runs.
+
+    Args:
+        text: as typed: paths with commas between them; `*` stands for any part of a name.
+
+    Raises:
+        ConfigError: nothing has such a name.
+    """
+    found = []
+    for part in (text or "").split(","):
+        name = part.strip()
+        if not name:
+            continue
+        paths = sorted(glob.glob(str(user_path(name)))) if glob.has_magic(name) else [name]
+        if not paths:
+            raise ConfigError(f"others: there is no {name}")
+        found += paths
+    return found
+
+
+def look(
+    run: str, cfg: DictConfig, typed: list[str], heads: str | None, asked: str
+) -> tuple[Findings, nn.Module, BaseData, list[dict]]:
+    """Find out about one run: the findings, its model, the data and the rows that were read.
+
+    Args:
+        run: its folder, as typed.
+        cfg, typed, asked: as for `analyze`.
+        heads: as typed.
+
+    Raises:
+        ConfigError, DataError: as for `analyze`.
+    """
+    from minitf.commands.look.chosen import chosen_heads
+    from minitf.commands.look.findings import find_out
+
+    model, run_cfg, data, about = load(user_path(run), run, cfg, typed)
+    batches = rows(data, cfg.n)
+    found = find_out(
+        model,
+        batches,
+        untrained(run_cfg, cfg.untrained, cfg.seed),
+        chosen_heads(model, heads),
+        measure="loss" if about["takes"] == "text" else "accuracy",
+        ablate=cfg.ablate,
+        n_shuffles=cfg.shuffles,
+        n_draws=cfg.draws,
+        seed=cfg.seed,
+        about={**about, "command": asked},
+    )
+    return found, model, data, batches
 
 
 def check_settings(cfg: DictConfig) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
+
+from minitf.commands.look.lines import lines
 
 if TYPE_CHECKING:
     from minitf.analysis.intervene.effects import RoleEffect
@@ -44,7 +45,7 @@ def _full(found: Findings, measure: str) -> str:
         ("all answers" if name == "all" else name, f"{getattr(score, found.measure):.4f}", f"{score.n:,}")
         for name, score in known.items()
     ]
-    return "\n".join(["The whole model:", *_lines([("answers", measure, "number"), *rows])])
+    return "\n".join(["The whole model:", *lines([("answers", measure, "number"), *rows])])
 
 
 def _heads(found: Findings) -> str:
@@ -64,7 +65,7 @@ def _heads(found: Findings) -> str:
                 )
             )
     what = "Each head alone. lost: without it, of the answers of the role that names it, else of all answers."
-    return "\n".join([what, *_lines(rows)])
+    return "\n".join([what, *lines(rows)])
 
 
 def _sets(found: Findings) -> str:
@@ -79,7 +80,7 @@ def _sets(found: Findings) -> str:
         "All heads with a name together, beside as many without any name, or, where those are too few, without this\n"
         f"one (up to {n} sets, lowest to highest):"
     )
-    return "\n".join([what, *_lines(rows)])
+    return "\n".join([what, *lines(rows)])
 
 
 def _roles(found: Findings) -> str:
@@ -95,16 +96,10 @@ def _roles(found: Findings) -> str:
     for role in roles:
         offset = next((h.baselines[role] for h in found.battery.heads if role in h.baselines), None)
         best.append(f"{role}: best fixed offset {-offset[0]:+d} finds {offset[1]:.3f}" if offset else f"{role}: -")
-    return "\n".join(["What each head alone costs each role:", *_lines(rows), *best])
+    return "\n".join(["What each head alone costs each role:", *lines(rows), *best])
 
 
 def _lost(effect: RoleEffect, name: str) -> tuple[str, str]:
     controls = [lost[name] for _, lost in effect.controls]
     between = f"{min(controls):+.3f} to {max(controls):+.3f}" if controls else "none"
     return f"{effect.lost[name]:+.3f}", between
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    for row in rows:
-        yield ("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))).rstrip()
