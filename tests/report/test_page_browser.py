@@ -341,6 +341,17 @@ def test_the_movie_shows_the_maps_of_its_steps(browser):
     assert "less motion" in browser.text("#movie-hint")
 
 
+def test_paper_is_light_on_a_dark_screen(browser):
+    browser.open("decoder_page", decoder_page(), color_scheme="dark")
+    dark = browser.pixels("#lines-canvas")
+    browser.run("dispatchEvent(new Event('beforeprint'))")
+    assert browser.run("return [...document.querySelectorAll('details')].every((part) => part.open)")
+    paper = browser.pixels("#lines-canvas")
+    browser.open("decoder_page", decoder_page())
+    assert not (paper == dark).all()
+    assert (paper.max(axis=(0, 1)) == browser.pixels("#lines-canvas").max(axis=(0, 1))).all()
+
+
 def test_effects_stand_beside_the_map_with_their_controls(browser):
     browser.open("decoder_page", decoder_page(), link="#head=3")
     facts = browser.text("#facts")
