@@ -183,6 +183,15 @@ addEventListener("hashchange", () => {
   select({});
   show(true, true, () => true);
 });
-// paper shows every part
-addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));
+// paper is light, whatever the screen is, and shows every part
+addEventListener("beforeprint", () => {
+  document.querySelectorAll("details").forEach((part) => (part.open = true));
+  document.documentElement.classList.add("paper");
+  paintLines();
+});
+addEventListener("afterprint", () => {
+  document.documentElement.classList.remove("paper");
+  paintLines();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", paintLines);
 document.body.dataset.ready = "yes";

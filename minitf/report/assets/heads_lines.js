@@ -82,13 +82,14 @@ function drawRow(context, map, y, width, colour) {
 function drawTokens(context, queries, keys, map, pitch, y, width, colour) {
   const size = Math.max(10, Math.min(13, pitch - 2));
   const font = getComputedStyle(document.body).fontFamily;
-  const read = new Set(sortedRow(map, state.row).slice(0, 3));
+  const strong = (j) => map.values[state.row * map.columns + j] >= LEAST * TOP;
+  const read = new Set(sortedRow(map, state.row).slice(0, 3).filter(strong));
   context.fillStyle = colour;
   context.textBaseline = "middle";
-  const write = (text, x, at, align, strong) => {
-    context.font = `${strong ? "bold " : ""}${size}px ${font}`;
+  const write = (text, x, at, align, bold) => {
+    context.font = `${bold ? "bold " : ""}${size}px ${font}`;
     context.textAlign = align;
-    context.globalAlpha = strong ? 1 : 0.75;
+    context.globalAlpha = bold ? 1 : 0.75;
     context.fillText(shortened(context, text, SIDE - 10), x, at);
   };
   queries.forEach((text, i) => {
