@@ -91,6 +91,18 @@ def _check_values(cfg: DictConfig, typed: Collection[str]) -> None:
         )
 
 
+def typed_values(overrides: Sequence[str]) -> list[tuple[str, Any]]:
+    """Key and value of each `key=value` as Hydra reads it.
+
+    Args:
+        overrides: as typed.
+
+    Raises:
+        HydraException: no override.
+    """
+    return [(o.key_or_group, o.value()) for o in OverridesParser.create().parse_overrides(list(overrides))]
+
+
 def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
     """The option in each group or group@package, such as {"model": "gpt_tiny"}; None where it is not a single one."""
     return _choices(compose(name, overrides, return_hydra_config=True).hydra)

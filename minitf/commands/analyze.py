@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from minitf.command_line import entry, friendly_errors, take_raw
 from minitf.commands.generate import check_run
-from minitf.commands.look.data import look_at, prepare, take_data
+from minitf.commands.look_at import look_at, prepare, take_data
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.files import user_path
@@ -23,7 +23,7 @@ from minitf.typed import check_typed
 if TYPE_CHECKING:
     from torch import nn
 
-    from minitf.commands.look.findings import Findings
+    from minitf.analysis.findings import Findings
     from minitf.data.base import BaseData
 
 FOLDER = "analysis"
@@ -56,10 +56,10 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         DataError: the data is not there, or not the one that the run was trained on.
         OSError: a file cannot be written.
     """
-    from minitf.commands.look import seeds
-    from minitf.commands.look.table import table
-    from minitf.commands.look.written import write
     from minitf.files import write_json
+    from minitf.report import seeds_text as seeds
+    from minitf.report.heads_text import table
+    from minitf.report.written import write
     from minitf.training.metrics import read_metrics
 
     if "run" not in raw:
@@ -129,8 +129,8 @@ def look(
     Raises:
         ConfigError, DataError: as for `analyze`.
     """
-    from minitf.commands.look.chosen import chosen_heads
-    from minitf.commands.look.findings import find_out
+    from minitf.analysis.chosen import chosen_heads
+    from minitf.analysis.findings import find_out
 
     model, run_cfg, data, about = load(user_path(run), run, cfg, typed)
     batches = rows(data, cfg.n)

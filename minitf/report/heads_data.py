@@ -35,7 +35,8 @@ class Role:
         score: larger is better.
         null: the same score where there is nothing to find: an untrained model, or shuffled gold.
         baseline: what a rule without the model reaches, for example the best fixed offset.
-        named: whether the head may be called so, which whoever measured has decided.
+        named: whether the head is called so. Whoever measured decides, but never without a null, nor at or below the
+            null or the baseline.
     """
 
     role: str
@@ -43,6 +44,15 @@ class Role:
     null: float | None = None
     baseline: float | None = None
     named: bool = False
+
+    def __post_init__(self) -> None:
+        beaten = [value for value in (self.null, self.baseline) if value is not None]
+        above = self.null is not None and all(self.score > value for value in beaten)
+        if self.named and not above:
+            raise ValueError(
+                f"a head is called '{self.role}' only above its null and its baseline: {self.score}, {self.null}, "
+                f"{self.baseline}"
+            )
 
 
 @dataclass(frozen=True)

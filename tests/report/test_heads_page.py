@@ -106,7 +106,12 @@ def test_hostile_texts_stay_texts(tmp_path):
     ],
 )
 def test_a_name_needs_more_than_the_null_and_the_rule(role, named):
-    assert role.named is named
+    if named:
+        assert replace(role, named=True).named
+    else:
+        with pytest.raises(ValueError, match="only above its null"):
+            replace(role, named=True)
+    assert not role.named
 
 
 def test_too_much_is_left_out_and_told():

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from minitf.analysis.heads.active import most_active, rows_at
 from minitf.analysis.heads.measure import ACCURACY, measure
 from minitf.analysis.heads.names import PATTERNS
-from minitf.commands.look.examples import example, layers, maps_of, shortened, tokens
+from minitf.report.examples import example, layers, maps_of, shortened, tokens
 from minitf.report.heads_data import Head, HeadsPage, Role, Snapshot, TopRow
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from minitf.analysis.findings import Findings
     from minitf.analysis.forward import Batch
     from minitf.analysis.heads.battery import HeadReport
     from minitf.analysis.sites import Site
-    from minitf.commands.look.findings import Findings
-    from minitf.data.base import BaseData
+    from minitf.report.examples import Symbols
 
 METRICS = ("entropy_normalised", "confidence", "best_offset", "best_offset_score", "sink", "value_ratio", "importance")
 HEALTH = "health/"
@@ -31,7 +31,7 @@ MEASURES = {"accuracy": "accuracy of all answers", "loss": "loss in nats of all 
 def heads_page(
     found: Findings,
     model: nn.Module,
-    data: BaseData,
+    data: Symbols,
     batches: Sequence[Batch],
     snapshots: Iterable[tuple[int, nn.Module]],
     metrics: Sequence[Mapping[str, float]],
@@ -106,7 +106,7 @@ def _roles(report: HeadReport) -> Iterable[Role]:
 
 
 def _top_rows(
-    model: nn.Module, batches: Sequence[Batch], shown: Mapping[Site, Sequence[int]], data: BaseData, max_tokens: int
+    model: nn.Module, batches: Sequence[Batch], shown: Mapping[Site, Sequence[int]], data: Symbols, max_tokens: int
 ) -> dict[tuple[Site, int], list[TopRow]]:
     found = most_active(model, batches, shown)
     rows = rows_at(batches, {row.row for active in found.values() for row in active})
@@ -133,7 +133,7 @@ def _real(row: Batch, kind: str) -> list[int]:
 def _movie(
     snapshots: Iterable[tuple[int, nn.Module]],
     found: Findings,
-    data: BaseData,
+    data: Symbols,
     batches: Sequence[Batch],
     first: Batch,
 ) -> Iterable[Snapshot]:

@@ -6,10 +6,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from minitf.config import build_data, check, compose
+from minitf.config import build_data, check, compose, typed_values
 from minitf.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -50,11 +49,10 @@ def look_at(run_cfg: DictConfig, typed: Sequence[str], option: str | None) -> tu
         check(cfg, "train", overrides)
         return OmegaConf.create({"data": OmegaConf.to_container(cfg.data, resolve=True)}), []
     cfg = OmegaConf.create({"data": OmegaConf.to_container(run_cfg.data, resolve=True)})
-    for override in OverridesParser.create().parse_overrides([a for a in typed if not a.startswith("data=")]):
-        key = override.key_or_group
+    for key, value in typed_values([a for a in typed if not a.startswith("data=")]):
         if OmegaConf.select(cfg, key, default=MISSING) is MISSING:
             raise ConfigError(f"{key} is no setting of the run's data; there are {', '.join(_keys(cfg.data))}")
-        OmegaConf.update(cfg, key, override.value())
+        OmegaConf.update(cfg, key, value)
     if any(a.startswith("data.gold=") for a in typed) or cfg.data.get("gold", True):
         return cfg, []
     if not getattr(build_data(cfg).source, "roles", ()):

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from minitf.commands.look.page import heads_page
 from minitf.files import write_json
 from minitf.report.bertviz import save_bertviz
 from minitf.report.figures import draw_effects, draw_maps, draw_scores
+from minitf.report.heads_found import heads_page
 from minitf.report.heads_page import write_heads_page
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from minitf.analysis.findings import Findings
     from minitf.analysis.forward import Batch
-    from minitf.commands.look.findings import Findings
-    from minitf.data.base import BaseData
+    from minitf.report.examples import Symbols
     from minitf.report.heads_data import HeadsPage
 
 
@@ -25,7 +25,7 @@ def write(
     out: Path,
     found: Findings,
     model: nn.Module,
-    data: BaseData,
+    data: Symbols,
     batches: Sequence[Batch],
     snapshots: Iterator[tuple[int, nn.Module]],
     metrics: Sequence[dict[str, float]],

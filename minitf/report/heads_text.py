@@ -5,11 +5,11 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
-from minitf.commands.look.lines import lines
+from minitf.report.lines import lines
 
 if TYPE_CHECKING:
+    from minitf.analysis.findings import Findings
     from minitf.analysis.intervene.effects import RoleEffect
-    from minitf.commands.look.findings import Findings
 
 WIDTH = 120
 NOT_A_CAUSE = (

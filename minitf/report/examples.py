@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -14,9 +14,18 @@ from minitf.report.heads_data import Attention, Example, LayerHeads
 
 if TYPE_CHECKING:
     from minitf.analysis.sites import Site
-    from minitf.data.base import BaseData
 
 SIDES = (("ids", "pos"), ("src", "src_pos"))
+
+
+class Symbols(Protocol):
+    """What is asked of data."""
+
+    def symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for ids of "ids"."""
+
+    def src_symbols(self, ids: Sequence[int]) -> list[str]:
+        """What people read for ids of "src"."""
 
 
 def shortened(row: Batch, max_tokens: int) -> dict[str, Tensor]:
@@ -38,7 +47,7 @@ def shortened(row: Batch, max_tokens: int) -> dict[str, Tensor]:
     return found
 
 
-def tokens(row: Batch, kind: str, data: BaseData) -> tuple[list[str], list[str]]:
+def tokens(row: Batch, kind: str, data: Symbols) -> tuple[list[str], list[str]]:
     """Queries and keys of a kind of attention, as people read them.
 
     Args:
@@ -56,7 +65,7 @@ def layers(shown: Mapping[Site, Sequence[int]]) -> tuple[LayerHeads, ...]:
     return tuple(LayerHeads(site.kind, site.layer, tuple(heads)) for site, heads in shown.items())
 
 
-def example(model: nn.Module, row: Batch, shown: Mapping[Site, Sequence[int]], data: BaseData, label: str) -> Example:
+def example(model: nn.Module, row: Batch, shown: Mapping[Site, Sequence[int]], data: Symbols, label: str) -> Example:
     """The maps of a row.
 
     Args:

@@ -11,12 +11,12 @@ import torch
 from minitf.analysis.heads.measure import ACCURACY, MASS
 from minitf.analysis.heads.names import PATTERNS
 from minitf.analysis.matching import role_stability
-from minitf.commands.look.lines import lines
 from minitf.errors import ConfigError
+from minitf.report.lines import lines
 
 if TYPE_CHECKING:
+    from minitf.analysis.findings import Findings
     from minitf.analysis.heads.battery import HeadReport
-    from minitf.commands.look.findings import Findings
 
 
 def check_alike(runs: Sequence[Findings]) -> None:

@@ -1,1 +1,0 @@
-"""What the heads of a run do: data, findings, table, page."""
