@@ -19,12 +19,12 @@ from minitf.data.arrays import Rows, ValRows, n_scored, tensors
 from minitf.data.base import BaseData
 from minitf.data.items import ItemSource
 from minitf.data.items.encode import Symbols, encode, tables
+from minitf.data.items.spelling import SYMBOLS_FILE
 from minitf.data.windows import rows_per_part
 from minitf.errors import DataError
 from minitf.files import write_json
 
 FORMAT = 1  # raise it when the same facts give other items
-SYMBOLS_FILE = "symbols.json"
 SPLITS = ("train", "val")
 
 
