@@ -128,9 +128,10 @@ def kind_of(
     if hasattr(model, "encode"):
         if getattr(model.head, "reads_memory", False):
             raise ConfigError(_refusal(name, kind, f"its {head} points at places of a source, and writes no tokens"))
-        if tokenizer is not None or not _is_own(cfg):
+        spelling = spelling_of(model, cfg, name, allow)
+        if tokenizer is not None or not (spelling or _is_own(cfg)):
             raise ConfigError(_refusal(name, kind, "nothing says which of its ids begins and ends a text"))
-        return SourceKind(model, spelling_of(model, cfg, name, allow))
+        return SourceKind(model, spelling)
     if not isinstance(model.head, LMHead | MaskedLMHead):
         raise ConfigError(_refusal(name, kind, f"its {head} gives labels, no tokens"))
     if tokenizer is not None and tokenizer.mask_id is not None and model.sees_future:
@@ -150,7 +151,7 @@ def writes_text(model: nn.Module, tokenizer: Any) -> bool:
 
 
 def _is_own(cfg: DictConfig) -> bool:
-    """Whether the data of a run is minitf's, whose last id begins and ends a target."""
+    """Whether the data of a run is minitf's synthetic one, whose last id begins and ends a target."""
     data = cfg.get("data") or {}
     targets = [data.get("_target_"), (data.get("task") or {}).get("_target_")]
     return all(isinstance(target, str) and target.startswith("minitf.data.") for target in targets)

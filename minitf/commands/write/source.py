@@ -128,7 +128,7 @@ class SymbolStream:
 
 
 def spelling_of(model: nn.Module, cfg: DictConfig, name: str, allow: Sequence[str]) -> Spelling | None:
-    """What the ids of a run mean; None where they are only numbers.
+    """What the ids of a run mean; None where nothing is kept of it.
 
     Args:
         model, cfg: as `load_run` gives them.
@@ -138,13 +138,13 @@ def spelling_of(model: nn.Module, cfg: DictConfig, name: str, allow: Sequence[st
     Raises:
         ConfigError: symbols that cannot be read, or data that is not trusted.
     """
-    from minitf.data.items.spelling import SYMBOLS_FILE, Spelling
+    data = cfg.get("data") or {}
+    if not str(data.get("_target_")).startswith("minitf.data.items."):
+        return None
+    from minitf.data.items.spelling import Spelling
     from minitf.runs import check_data
 
-    folder = user_path(name)
-    if not (folder / SYMBOLS_FILE).exists() and "source" not in cfg.data:
-        return None
-    node = OmegaConf.to_container(cfg.data)["source"]
+    node = OmegaConf.to_container(data)["source"]
     check_data(node, allow)
     sizes = (model.source_embedding.num_embeddings, model.embedding.num_embeddings)
-    return Spelling(build(node), folder, *sizes)
+    return Spelling(build(node), user_path(name), *sizes)
