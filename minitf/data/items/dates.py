@@ -109,7 +109,7 @@ def babel_version() -> str:
     try:
         import babel
     except ImportError:
-        raise DataError('data=dates needs babel, which is not installed: pip install "minitf[data]"') from None
+        raise DataError('data=dates needs babel, which is not installed: pip install "babel>=2.14,<3"') from None
     return babel.__version__
 
 
