@@ -60,7 +60,7 @@ def _without(overrides: list[str], said: dict[str, str]) -> list[str]:
 
 
 def _has(override: str, said: dict[str, str]) -> bool:
-    """Whether what was typed has the key of an override: synthetic rows have no tokenizer, another model other parts."""
+    """Whether what was typed has the key of an override: synthetic rows have no tokenizer, other models other parts."""
     if override.startswith("model."):
         return "model" not in said
     if not (override.startswith("data.tokenizer.") and "data" in said):
