@@ -16,7 +16,7 @@ TYPED = ["data=dates", "+experiment=dates"]
 
 
 def best_head(folder):
-    """Share of the digits of the validation split for which the best head of cross-attention points into their field."""
+    """Share of the digits of the validation split that the best head of cross-attention finds the field of."""
     model, objective, data, _ = load(str(folder), compose("evaluate", []))
     hits, n = {}, 0
     with torch.inference_mode():
