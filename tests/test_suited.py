@@ -48,7 +48,8 @@ def test_what_was_typed_wins():
 
 def test_a_sweep_over_models_of_one_kind_only():
     assert suited(["-m", "model=gpt_tiny,llama_tiny"]) == []
-    assert suited(["-m", "model=encdec_tiny,t5_tiny"]) == ["task=seq2seq", "data=reverse"]
+    assert suited(["-m", "model=vaswani_tiny,t5_tiny"]) == ["task=seq2seq", "data=reverse"]
+    assert suited(["-m", "model=encdec_tiny,t5_tiny", "data=sort"]) == ["task=seq2seq"]
     assert suited(["-m", "model=gpt_tiny,bert_tiny", "task=masked_lm"]) == ["data.tokenizer.special=[bos,mask]"]
     with pytest.raises(ConfigError, match="gpt_tiny with the usual; bert_tiny with task=masked_lm"):
         suited(["-m", "model=gpt_tiny,bert_tiny"])
