@@ -135,6 +135,19 @@ def check_config(config: dict[str, Any], allow: Sequence[str] = ()) -> None:
             )
 
 
+def check_data(node: Any, allow: Sequence[str] = ()) -> None:
+    """Refuse a stored config's data, or a part of it, unless it is made of what belongs there.
+
+    Args:
+        node: the part of a resolved config.
+        allow: names of further packages whose parts it may use.
+
+    Raises:
+        ConfigError: names what is not trusted; nothing of it was imported.
+    """
+    _check_node(node, TRUSTED_FOR["data"], check_allow(allow), classes_only=True)
+
+
 def _check_node(node: Any, trusted: Sequence[str], allow: Sequence[str], classes_only: bool) -> None:
     _check_values(node)
     for part in _parts(node):

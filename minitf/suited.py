@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import yaml
 
@@ -13,7 +13,7 @@ from minitf.errors import ConfigError
 def suited(typed: Sequence[str]) -> list[str]:
     """Overrides that go with those that were typed, as configs/suited.yaml lists them.
 
-    What was typed wins: nothing is added for a group or key that the command line names.
+    What was typed wins: nothing is added for a group or key that the command line, or an experiment on it, names.
 
     Args:
         typed: the command line.
@@ -23,8 +23,10 @@ def suited(typed: Sequence[str]) -> list[str]:
     """
     table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
     said = {key.lstrip("+~"): value for key, _, value in (argument.partition("=") for argument in typed)}
+    said |= dict.fromkeys(_of_experiment(said.get("experiment", "")))
     added: list[str] = []
-    for group in ("data", "model", "task"):
+    # data is asked again: a task may have brought it
+    for group in ("data", "model", "task", "data"):
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
         options = [option.strip() for option in _inside(chosen[-1]).split(",")] if chosen else []
         wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
@@ -34,6 +36,18 @@ def suited(typed: Sequence[str]) -> list[str]:
         added += wanted[0] if wanted else []
         said |= {key: value for key, _, value in (override.partition("=") for override in added)}
     return added
+
+
+def _of_experiment(name: str) -> list[str]:
+    """The keys with a dot, such as trainer.max_steps, that an experiment of minitf sets."""
+    path = config_dir() / "experiment" / f"{name}.yaml"
+    return list(_keys(yaml.safe_load(path.read_text(encoding="utf-8")))) if name and path.is_file() else []
+
+
+def _keys(tree: dict, above: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        if key != "defaults":
+            yield from _keys(value, f"{above}{key}.") if isinstance(value, dict) else [f"{above}{key}"]
 
 
 def _inside(value: str) -> str:
@@ -46,7 +60,9 @@ def _without(overrides: list[str], said: dict[str, str]) -> list[str]:
 
 
 def _has(override: str, said: dict[str, str]) -> bool:
-    """Whether data that was typed has the key of an override: synthetic rows have no tokenizer."""
+    """Whether what was typed has the key of an override: synthetic rows have no tokenizer, other models other parts."""
+    if override.startswith("model."):
+        return "model" not in said
     if not (override.startswith("data.tokenizer.") and "data" in said):
         return True
     option = config_dir() / "data" / f"{said['data']}.yaml"

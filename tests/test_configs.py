@@ -48,6 +48,7 @@ NEEDS = {
     "model/ffn/expert": ["model/ffn=moe"],
     "model/head": ["model=bert_tiny"],
     "model/head=pointer": ["model=encdec_tiny"],
+    "experiment=dates": ["data=dates", "task=seq2seq", "model=encdec_tiny"],
     "model/head/pool": ["model=bert_tiny", "model/head=classify"],
 }
 SIZES = {"vocab_size": 31, "src_vocab_size": 31, "n_classes": 5}

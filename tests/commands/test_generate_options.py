@@ -53,7 +53,7 @@ def runs(toy, tmp_path_factory):
         "other": [*text, "data.tokenizer.vocab_size=280"],
         "fill": [*(bert := ["model=bert_tiny"]), *suited(bert), *text],
         "source": [*(luong := ["model=luong"]), *suited(luong), *ids],
-        "encdec": [*(encdec := ["model=encdec_tiny"]), *suited(encdec), *ids],
+        "encdec": [*(encdec := ["model=encdec_tiny", "data=reverse"]), *suited(encdec), *ids],
         "points": [*(pointer := ["model=pointer_tiny"]), *suited(pointer), *ids],
     }
     with pytest.MonkeyPatch.context() as patch:

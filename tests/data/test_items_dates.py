@@ -3,12 +3,23 @@
 import datetime
 import sys
 
+import babel.dates as babel_dates
 import pytest
 
-from minitf.data.items.dates import ASKED, FIRST, LAST, LOCALES, Dates, item, patterns_of, written
+from minitf.data.items.dates import (
+    ANY,
+    ASKED,
+    FIRST,
+    LAST,
+    LOCALES,
+    Dates,
+    clear_everywhere,
+    item,
+    patterns_of,
+    written,
+)
 from minitf.errors import DataError
 
-babel_dates = pytest.importorskip("babel.dates", reason='babel is not installed: pip install "minitf[data]"')
 DAYS = [datetime.date(*d) for d in ((1950, 1, 1), (1987, 10, 5), (2000, 2, 29), (2012, 12, 11), (2049, 9, 30))]
 
 
@@ -77,7 +88,37 @@ def test_no_text_of_a_locale_means_two_dates_of_a_few_years():
         assert all(len(dates) == 1 for dates in found.values()), locale
 
 
+def test_where_no_locale_is_said_a_text_means_one_date():
+    patterns = {locale: patterns_of(locale) for locale in LOCALES}
+    clear = clear_everywhere(patterns)
+    days = [datetime.date(y, m, d) for y in (2001, 2010, 2012) for m in range(1, 13) for d in (1, 2, 10, 12, 20)]
+    found, without_locale = {}, set()
+    for locale in LOCALES:
+        for pattern in patterns[locale]:
+            for date in days:
+                text = written(locale, pattern, date)[0]
+                found.setdefault(text, set()).add(date)
+                if (locale, pattern) in clear:
+                    without_locale.add(text)
+    assert [text for text in without_locale if len(found[text]) > 1] == []
+    assert {locale for locale, _ in clear} == set(LOCALES)
+    assert ("en_GB", "d MMMM y") in clear
+    assert ("en_GB", "dd/MM/y") not in clear
+    drawn = Dates(n_train=2000, n_val=5).split(print).train
+    unsaid = ["".join(one.source[1:]) for one in drawn if one.source[0] == ANY]
+    assert 0.1 < len(unsaid) / len(drawn) < 0.25
+    assert not any(text.count("/") == 2 and text[:4].isdecimal() is False for text in unsaid if text[0].isdecimal())
+
+
+def test_a_typed_date_may_say_its_locale():
+    source = Dates()
+    assert source.read("en_US 3/4/87") == ["en_US", *"3/4/87"]
+    assert source.read("12 March 2024") == [ANY, *"12 March 2024"]
+    assert source.read("any 5. Mai 2024") == [ANY, *"5. Mai 2024"]
+    assert source.read("de") == [ANY, "d", "e"]
+
+
 def test_without_babel_the_way_out_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "babel", None)
-    with pytest.raises(DataError, match=r'pip install "minitf\[data\]"'):
+    with pytest.raises(DataError, match='pip install "babel'):
         Dates().depends_on()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from omegaconf import DictConfig
 
+from minitf.commands.write.rows import padded
+from minitf.commands.write.source import NO_DRAFT, NO_PREFIX, SourceKind, spelling_of
 from minitf.commands.write.written import Stream
 from minitf.errors import ConfigError, DataError
 
@@ -14,9 +16,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 MASK = "[MASK]"
-NO_DRAFT = "a draft serves models that go on with a text"
-NO_PREFIX = "a prompt cache holds a text that is gone on with"
-NO_STRING = "it ends at its stop token"
 
 
 class TextKind:
@@ -53,61 +52,6 @@ class TextKind:
     def lead(self, prompt: str) -> str:
         """What stands before the text of a prompt."""
         return prompt
-
-
-class SourceKind:
-    """A model that reads a source of ids and writes ids.
-
-    The last id of the vocabulary begins and ends what is written, as in minitf's data.
-
-    Args:
-        model: as `load_run` gives it.
-    """
-
-    what = "a model that reads a source of ids"
-    refused: ClassVar[dict[str, str]] = {
-        "steps": "it is for models that fill masked places, such as model=bert_tiny",
-        "draft": NO_DRAFT,
-        "prompt_cache": NO_PREFIX,
-        "stop_string": NO_STRING,
-        "prefill_chunk": "the source is read at once",
-    }
-
-    def __init__(self, model: nn.Module) -> None:
-        self.n_symbols = model.source_embedding.num_embeddings
-        self.end_id = model.embedding.num_embeddings - 1
-
-    def read(self, model: nn.Module, prompts: Sequence[str]) -> dict[str, Tensor | None]:
-        """What `generate` and `beam_search` are given for some sources, each ids between spaces.
-
-        Raises:
-            DataError: what is no such id.
-        """
-        import torch
-
-        from minitf.generation.mode import evaluating
-
-        src, src_pos = padded([self._ids(prompt) for prompt in prompts], left=False)
-        with evaluating(model):
-            memory = model.encode(src, src_pos)
-        return {"ids": torch.full((len(prompts), 1), self.end_id), "memory": memory, "memory_pos": src_pos}
-
-    def _ids(self, prompt: str) -> list[int]:
-        words, known = prompt.split(), {str(i) for i in range(self.n_symbols)}
-        if words and known.issuperset(words):
-            return [int(word) for word in words]
-        raise DataError(
-            f"{prompt!r:.80} is no source for this run, which reads ids from 0 to {self.n_symbols - 1}: give some with "
-            "spaces between them, such as prompt='1 0 2'"
-        )
-
-    def stream(self, stop_strings: Sequence[str] = ()) -> Stream:
-        """A fresh decoder of one row."""
-        return IdStream({self.end_id})
-
-    def lead(self, prompt: str) -> str:
-        """What stands before the ids that were written for a source."""
-        return f"{prompt} -> "
 
 
 class FillKind:
@@ -162,38 +106,18 @@ class FillKind:
         return ""
 
 
-class IdStream:
-    """Shows ids as numbers with spaces between them.
-
-    Args:
-        hidden: ids that are not shown.
-    """
-
-    def __init__(self, hidden: Collection[int]) -> None:
-        self.stopped: str | None = None
-        self._hidden, self._begun = hidden, False
-
-    def push(self, token_id: int) -> str:
-        """The next number."""
-        if token_id in self._hidden:
-            return ""
-        space, self._begun = " " if self._begun else "", True
-        return f"{space}{token_id}"
-
-    def flush(self) -> str:
-        """Nothing was held back."""
-        return ""
-
-
-def kind_of(model: nn.Module, tokenizer: Any, cfg: DictConfig, name: str) -> TextKind | SourceKind | FillKind:
+def kind_of(
+    model: nn.Module, tokenizer: Any, cfg: DictConfig, name: str, allow: Sequence[str] = ()
+) -> TextKind | SourceKind | FillKind:
     """What a run's model can write.
 
     Args:
         model, tokenizer, cfg: as `load_run` gives them.
-        name: of the run, for the message.
+        name: the folder of the run, as typed.
+        allow: names of further packages whose parts the run's data may use.
 
     Raises:
-        ConfigError: nothing: it labels or points, or its data is foreign.
+        ConfigError: nothing: it labels or points, or its data is foreign; symbols that cannot be read.
     """
     from minitf.models.head.lm import LMHead
     from minitf.models.head.masked_lm import MaskedLMHead
@@ -204,9 +128,10 @@ def kind_of(model: nn.Module, tokenizer: Any, cfg: DictConfig, name: str) -> Tex
     if hasattr(model, "encode"):
         if getattr(model.head, "reads_memory", False):
             raise ConfigError(_refusal(name, kind, f"its {head} points at places of a source, and writes no tokens"))
-        if tokenizer is not None or not _is_own(cfg):
+        spelling = spelling_of(model, cfg, name, allow)
+        if tokenizer is not None or not (spelling or _is_own(cfg)):
             raise ConfigError(_refusal(name, kind, "nothing says which of its ids begins and ends a text"))
-        return SourceKind(model)
+        return SourceKind(model, spelling)
     if not isinstance(model.head, LMHead | MaskedLMHead):
         raise ConfigError(_refusal(name, kind, f"its {head} gives labels, no tokens"))
     if tokenizer is not None and tokenizer.mask_id is not None and model.sees_future:
@@ -225,26 +150,8 @@ def writes_text(model: nn.Module, tokenizer: Any) -> bool:
     return reads_on and tokenizer is not None and tokenizer.mask_id is None
 
 
-def padded(rows: Sequence[Sequence[int]], left: bool) -> tuple[Tensor, Tensor | None]:
-    """Rows of ids (B,T), and positions that are -1 at padding; None where nothing is padded.
-
-    Args:
-        rows: of any lengths above 0.
-        left: on which side shorter ones are padded.
-    """
-    import torch
-
-    width = max(map(len, rows))
-    ids, pos = torch.zeros(len(rows), width, dtype=torch.long), torch.full((len(rows), width), -1)
-    for i, row in enumerate(rows):
-        begin = width - len(row) if left else 0
-        ids[i, begin : begin + len(row)] = torch.tensor(row)
-        pos[i, begin : begin + len(row)] = torch.arange(len(row))
-    return ids, None if min(map(len, rows)) == width else pos
-
-
 def _is_own(cfg: DictConfig) -> bool:
-    """Whether the data of a run is minitf's, whose last id begins and ends a target."""
+    """Whether the data of a run is minitf's synthetic one, whose last id begins and ends a target."""
     data = cfg.get("data") or {}
     targets = [data.get("_target_"), (data.get("task") or {}).get("_target_")]
     return all(isinstance(target, str) and target.startswith("minitf.data.") for target in targets)

@@ -58,7 +58,7 @@ class Writer:
         if cfg.beams > 1:
             check_beams(cfg.beams, cfg.n_best, cfg.length_penalty, cfg.max_new_tokens)
         loaded, tokenizer, run_cfg = load_run(user_path(run), cfg.checkpoint, list(cfg.allow))
-        self.kind = kind_of(loaded, tokenizer, run_cfg, run)
+        self.kind = kind_of(loaded, tokenizer, run_cfg, run, list(cfg.allow))
         self.stop = [] if isinstance(self.kind, FillKind) or not cfg.stop else [self.kind.end_id]
         self.rules = rules_of(cfg, self.stop) if rules else []
         # a prompt cache belongs to the weights as they were trained
@@ -267,4 +267,5 @@ def needs_prompt(kind: TextKind | SourceKind | FillKind) -> str | None:
         return None
     if isinstance(kind, FillKind):
         return f"this run's model fills masked places: give a text with {MASK} where a token is missing, prompt=..."
-    return "this run's model reads a source: give its ids, such as prompt='1 0 2'"
+    what = "its ids" if kind.spelling is None else "one"
+    return f"this run's model reads a source: give {what}, such as prompt={kind.example!r}"

@@ -56,15 +56,23 @@ class ItemSource:
         name: of the data set.
         gives: "seq2seq", "tag" or "classify", see `minitf.data.base.BaseData`.
         roles: of its gold.
+        example: a text that `read` takes.
+        between: what stands between the symbols of an answer where people read it.
     """
 
     name: ClassVar[str]
     gives: ClassVar[str]
     roles: ClassVar[tuple[str, ...]] = ()
+    example: ClassVar[str] = "abc"
+    between: ClassVar[str] = ""
 
     def depends_on(self) -> dict[str, Any]:
         """Plain values: with the same ones the items are the same. Raises DataError where the items cannot be had."""
         raise NotImplementedError
+
+    def read(self, text: str) -> list[str]:
+        """The symbols of a text that somebody types, as those of an item's source."""
+        return list(text)
 
     def split(self, progress: Callable[[str], object]) -> Split:
         """Read the items and split them. Raises DataError."""

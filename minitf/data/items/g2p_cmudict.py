@@ -47,6 +47,8 @@ class G2PCmudict(ItemSource):
 
     name = "g2p_cmudict"
     gives = "seq2seq"
+    example = "hello"
+    between = " "
 
     def __init__(self, stress: bool = False, val_one_in: int = 20) -> None:
         if not isinstance(stress, bool):
@@ -55,6 +57,10 @@ class G2PCmudict(ItemSource):
 
     def depends_on(self) -> dict[str, Any]:
         return {"wheel": WHEEL.sha256, "stress": self.stress, "val_one_in": self.val_one_in}
+
+    def read(self, text: str) -> list[str]:
+        """Letters, whether large or small."""
+        return list(text.lower())
 
     def split(self, progress: Callable[[str], object]) -> Split:
         with WHEEL.archive() as archive:
