@@ -20,7 +20,7 @@ from minitf.data.base import BaseData
 from minitf.data.items import ItemSource
 from minitf.data.items.encode import Symbols, encode, tables
 from minitf.data.windows import rows_per_part
-from minitf.errors import DataError
+from minitf.errors import ConfigError, DataError
 from minitf.files import write_json
 
 FORMAT = 1  # raise it when the same facts give other items
@@ -36,6 +36,8 @@ class ItemData(BaseData):
         seq_len: tokens of the longest row, T. Texts to be classified are cut to it; others must fit.
         batch_size: rows per optimizer step, B.
         seed: an integer >= 0; order of the training rows.
+        pool: batches of which the rows are sorted by length, so that a batch holds little padding; 1: rows lie as they
+            come.
 
     Attributes:
         roles: "gold.<role>" (B,T,K) of a batch: for each place of `targets` up to K columns that answer it, -1 where
@@ -44,8 +46,11 @@ class ItemData(BaseData):
     Raises ConfigError for sizes below 1.
     """
 
-    def __init__(self, source: ItemSource, seq_len: int, batch_size: int, seed: int) -> None:
+    def __init__(self, source: ItemSource, seq_len: int, batch_size: int, seed: int, pool: int = 1) -> None:
         super().__init__(seq_len, batch_size, seed)
+        if not (isinstance(pool, int) and pool >= 1):
+            raise ConfigError(f"data.pool ({pool}) must be a whole number of batches, at least 1")
+        self.pool = pool
         self.source = source
         self.name = source.name
         self.roles = source.roles
@@ -240,8 +245,20 @@ class ItemData(BaseData):
             while len(self._order_of) > 1:  # a batch needs one epoch, or two where one ends
                 self._order_of.pop(next(iter(self._order_of)))
             rng = np.random.default_rng([self.seed, epoch])
-            self._order_of[epoch] = rng.permutation(self.record["train_rows"])
+            order = rng.permutation(self.record["train_rows"])
+            self._order_of[epoch] = order if self.pool == 1 else self._pooled(order, epoch, rng)
         return self._order_of[epoch]
+
+    def _pooled(self, order: np.ndarray, epoch: int, rng: np.random.Generator) -> np.ndarray:
+        """The rows of an epoch with those of each pool sorted by length, and the batches of the epoch shuffled."""
+        first = -epoch * len(order) % self.batch_size  # rows that complete the last batch of the epoch before
+        lengths = sum(self._splits["train"][name].astype(int) for name in self._lengths)
+        size = self.pool * self.batch_size
+        pools = [order[i : i + size] for i in range(first, len(order), size)]
+        rows = np.concatenate([order[:0], *(pool[np.argsort(lengths[pool], kind="stable")] for pool in pools)])
+        n = len(rows) // self.batch_size
+        batches = rows[: n * self.batch_size].reshape(n, self.batch_size)
+        return np.concatenate([order[:first], rng.permutation(batches).ravel(), rows[n * self.batch_size :]])
 
 
 class TrimmedRows(ValRows):
