@@ -10,10 +10,15 @@ from minitf.config import config_dir
 from minitf.errors import ConfigError
 
 
+TOKENIZER = ("data.tokenizer", "data/tokenizer")  # of text
+
+
 def suited(typed: Sequence[str]) -> list[str]:
     """Overrides that go with those that were typed, as configs/suited.yaml lists them.
 
-    What was typed wins: nothing is added for a group or key that the command line names.
+    What was typed wins, and so does an experiment that was: nothing is added for a group or key that one of them
+    names. The data of a model goes with it where neither data, nor a tokenizer, nor a task was typed. The row of
+    several choices goes with them where each of them was typed or added, and no sweep is over them.
 
     Args:
         typed: the command line.
@@ -23,17 +28,45 @@ def suited(typed: Sequence[str]) -> list[str]:
     """
     table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
     said = {key.lstrip("+~"): value for key, _, value in (argument.partition("=") for argument in typed)}
+    said = _of_experiment(said.get("experiment", "")) | said
     added: list[str] = []
-    for group in ("data", "model", "task"):
+    stages = [("data", ""), ("model", ""), ("task", "")]
+    if not any(key in ("data", "task") or key.startswith(TOKENIZER) for key in said):
+        stages = [("model", "data="), *stages]
+    for group, part in stages:
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
         options = [option.strip() for option in _inside(chosen[-1]).split(",")] if chosen else []
-        wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
+        rows = [table.get(f"{group}={option}", []) for option in options]
+        wanted = [[o for o in _without(row, said) if o.startswith(part)] for row in rows]
+        if group == "model" and not part:  # a task that was typed has data of its own
+            wanted = [[o for o in row if not o.startswith("data=")] for row in wanted]
         if any(other != wanted[0] for other in wanted):
             needs = "; ".join(f"{o} with {' '.join(w) or 'the usual'}" for o, w in zip(options, wanted, strict=True))
             raise ConfigError(f"{group}={','.join(options)} cannot be one sweep, they go with different data: {needs}")
         added += wanted[0] if wanted else []
         said |= {key: value for key, _, value in (override.partition("=") for override in added)}
+    for choices, row in table.items():
+        several = [choice.partition("=") for choice in choices.split()]
+        if len(several) > 1 and all(said.get(group) == option for group, _, option in several):
+            added += _without(row, said)
     return added
+
+
+def _of_experiment(name: str) -> dict[str, str]:
+    """Keys that a file of configs/experiment sets."""
+    path = config_dir() / "experiment" / f"{name}.yaml"
+    if not path.is_file():
+        return {}
+    nodes = [("", yaml.safe_load(path.read_text(encoding="utf-8")) or {})]
+    found = {}
+    while nodes:
+        prefix, node = nodes.pop()
+        for key, value in node.items():
+            if isinstance(value, dict):
+                nodes.append((f"{prefix}{key}.", value))
+            else:
+                found[f"{prefix}{key}"] = str(value)
+    return found
 
 
 def _inside(value: str) -> str:
