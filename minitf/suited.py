@@ -9,7 +9,6 @@ import yaml
 from minitf.config import config_dir
 from minitf.errors import ConfigError
 
-
 TOKENIZER = ("data.tokenizer", "data/tokenizer")  # of text
 
 

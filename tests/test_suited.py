@@ -12,7 +12,8 @@ TABLE = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"
 
 def test_a_model_brings_its_task_and_a_task_its_data():
     assert suited(["model=gpt_tiny"]) == []
-    assert suited(["model=bert_tiny", "seed=1"]) == ["task=masked_lm", "data.tokenizer.special=[bos,mask]"]
+    assert suited(["model=bert_tiny", "seed=1"])[:3] == ["data=pinyin", "task=tag", "model/head=tag"]
+    assert suited(["model=bert_tiny", "task=masked_lm"]) == ["data.tokenizer.special=[bos,mask]"]
     assert suited(["task=classify", "model=bert_tiny"]) == ["data=majority", "model/head=classify"]
     assert suited(["data=histogram"]) == ["task=tag", "model=bert_tiny", "model/head=tag"]
     assert suited(["data=repeat"]) == ["task=answer"]
@@ -32,15 +33,37 @@ def test_a_sweep_over_models_of_one_kind_only():
     assert suited(["-m", "model=gpt_tiny,llama_tiny"]) == []
     assert suited(["-m", "model=encdec_tiny,t5_tiny"]) == ["task=seq2seq", "data=reverse"]
     assert suited(["-m", "model=gpt_tiny,bert_tiny", "task=masked_lm"]) == ["data.tokenizer.special=[bos,mask]"]
-    with pytest.raises(ConfigError, match="gpt_tiny with the usual; bert_tiny with task=masked_lm"):
+    with pytest.raises(ConfigError, match="gpt_tiny with the usual; bert_tiny with data=pinyin"):
         suited(["-m", "model=gpt_tiny,bert_tiny"])
+    with pytest.raises(ConfigError, match="gpt_tiny with the usual; bert_tiny with task=masked_lm"):
+        suited(["-m", "model=gpt_tiny,bert_tiny", "data=shakespeare"])
+
+
+def test_text_that_was_typed_keeps_an_encoder_from_its_own_data():
+    hidden = ["task=masked_lm", "data.tokenizer.special=[bos,mask]"]
+    assert suited(["model=bert_tiny", "data=shakespeare"]) == hidden
+    assert suited(["model=bert_tiny", "data/tokenizer=char"]) == hidden
+
+
+def test_settings_go_with_two_choices_and_not_with_one_of_them():
+    recipe = TABLE["data=pinyin model=bert_tiny"]
+    assert any(setting.startswith("trainer.max_steps=") for setting in recipe)
+    for typed in (["model=bert_tiny"], ["data=pinyin"], ["data=pinyin", "model=bert_tiny"]):
+        assert suited(typed)[-len(recipe) :] == recipe
+    assert suited(["data=pinyin", "model=gpt_tiny"]) == ["task=tag", "model/head=tag"]
+    assert not set(recipe) & set(suited(["-m", "data=pinyin,histogram"]))
+    typed = ["model=bert_tiny", "trainer.max_steps=7"]
+    assert set(recipe) - set(suited(typed)) == {s for s in recipe if s.startswith("trainer.max_steps=")}
+    # what an experiment sets is as if it were typed
+    shorter = suited(["model=bert_tiny", "+experiment=smoke"])
+    assert {s.split("=")[0] for s in set(recipe) - set(shorter)} == {"trainer.max_steps", "trainer.val_every"}
 
 
 @pytest.mark.parametrize("choice", sorted(TABLE))
 def test_every_line_composes(choice):
-    group, option = choice.split("=")
-    assert (config_dir() / group / f"{option}.yaml").is_file()
-    typed = (
-        [choice] if group == "model" else [choice, *(["model=bert_tiny"] if "model/head" in str(TABLE[choice]) else [])]
-    )
+    typed = choice.split()
+    for group, option in (part.split("=") for part in typed):
+        assert (config_dir() / group / f"{option}.yaml").is_file()
+    if "model/head" in str(TABLE[choice]):
+        typed.append("model=bert_tiny")
     assert build_data(compose("train", [*typed, *suited(typed)])).gives
