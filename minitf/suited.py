@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import yaml
 
 from minitf.config import config_dir
 from minitf.errors import ConfigError
 
+TOKENIZER = ("data.tokenizer", "data/tokenizer")  # of text
+
 
 def suited(typed: Sequence[str]) -> list[str]:
     """Overrides that go with those that were typed, as configs/suited.yaml lists them.
 
-    What was typed wins: nothing is added for a group or key that the command line, or an experiment on it, names.
+    What was typed wins, and so does an experiment that was: nothing is added for a group or key that one of them
+    names. The data of a model goes with it where neither data nor a tokenizer was typed, and no other task than that
+    data's. The row of several choices goes with them where each of them was typed or added, and no sweep is over them.
 
     Args:
         typed: the command line.
@@ -23,31 +27,55 @@ def suited(typed: Sequence[str]) -> list[str]:
     """
     table = yaml.safe_load((config_dir() / "suited.yaml").read_text(encoding="utf-8"))
     said = {key.lstrip("+~"): value for key, _, value in (argument.partition("=") for argument in typed)}
-    said |= dict.fromkeys(_of_experiment(said.get("experiment", "")))
+    said = _of_experiment(said.get("experiment", "")) | said
     added: list[str] = []
     # data is asked again: a task may have brought it
-    for group in ("data", "model", "task", "data"):
+    stages = [("data", ""), ("model", ""), ("task", ""), ("data", "")]
+    if not any(key == "data" or key.startswith(TOKENIZER) for key in said):
+        stages = [("model", "data="), *stages]
+    for group, part in stages:
         chosen = [a.partition("=")[2] for a in (*typed, *added) if a.partition("=")[0] == group]
         options = [option.strip() for option in _inside(chosen[-1]).split(",")] if chosen else []
-        wanted = [_without(table.get(f"{group}={option}", []), said) for option in options]
+        rows = [table.get(f"{group}={option}", []) for option in options]
+        wanted = [[o for o in _without(row, said) if o.startswith(part)] for row in rows]
+        if group == "model":  # a task that was typed has data of its own
+            wanted = [[o for o in row if part or not o.startswith("data=")] for row in wanted]
+            wanted = [[o for o in row if not part or _fits_task(table[o], said)] for row in wanted]
         if any(other != wanted[0] for other in wanted):
             needs = "; ".join(f"{o} with {' '.join(w) or 'the usual'}" for o, w in zip(options, wanted, strict=True))
             raise ConfigError(f"{group}={','.join(options)} cannot be one sweep, they go with different data: {needs}")
         added += wanted[0] if wanted else []
         said |= {key: value for key, _, value in (override.partition("=") for override in added)}
+    for choices, row in table.items():
+        several = [choice.partition("=") for choice in choices.split()]
+        if len(several) > 1 and all(said.get(group) == option for group, _, option in several):
+            added += _without(row, said)
     return added
 
 
-def _of_experiment(name: str) -> list[str]:
-    """The keys with a dot, such as trainer.max_steps, that an experiment of minitf sets."""
+def _fits_task(row: list[str], said: dict[str, str]) -> bool:
+    """Whether data that brings a row is for the task that was typed, if one was."""
+    return "task" not in said or f"task={said['task']}" in row
+
+
+def _of_experiment(name: str) -> dict[str, str]:
+    """Groups and keys that a file of configs/experiment sets."""
     path = config_dir() / "experiment" / f"{name}.yaml"
-    return list(_keys(yaml.safe_load(path.read_text(encoding="utf-8")))) if name and path.is_file() else []
-
-
-def _keys(tree: dict, above: str = "") -> Iterator[str]:
-    for key, value in tree.items():
-        if key != "defaults":
-            yield from _keys(value, f"{above}{key}.") if isinstance(value, dict) else [f"{above}{key}"]
+    if not path.is_file():
+        return {}
+    nodes = [("", yaml.safe_load(path.read_text(encoding="utf-8")) or {})]
+    found = {}
+    while nodes:
+        prefix, node = nodes.pop()
+        for key, value in node.items():
+            if key == "defaults":
+                options = [pair for entry in value if isinstance(entry, dict) for pair in entry.items()]
+                found |= {group.removeprefix("override ").removeprefix("/"): str(name) for group, name in options}
+            elif isinstance(value, dict):
+                nodes.append((f"{prefix}{key}.", value))
+            else:
+                found[f"{prefix}{key}"] = str(value)
+    return found
 
 
 def _inside(value: str) -> str:
@@ -60,9 +88,7 @@ def _without(overrides: list[str], said: dict[str, str]) -> list[str]:
 
 
 def _has(override: str, said: dict[str, str]) -> bool:
-    """Whether what was typed has the key of an override: synthetic rows have no tokenizer, other models other parts."""
-    if override.startswith("model."):
-        return "model" not in said
+    """Whether what was typed has the key of an override: synthetic rows have no tokenizer."""
     if not (override.startswith("data.tokenizer.") and "data" in said):
         return True
     option = config_dir() / "data" / f"{said['data']}.yaml"

@@ -51,7 +51,7 @@ def runs(toy, tmp_path_factory):
     made = {
         "draft": text,
         "other": [*text, "data.tokenizer.vocab_size=280"],
-        "fill": [*(bert := ["model=bert_tiny"]), *suited(bert), *text],
+        "fill": [*(bert := ["model=bert_tiny", "task=masked_lm"]), *suited(bert), *text],
         "source": [*(luong := ["model=luong"]), *suited(luong), *ids],
         "encdec": [*(encdec := ["model=encdec_tiny", "data=reverse"]), *suited(encdec), *ids],
         "points": [*(pointer := ["model=pointer_tiny"]), *suited(pointer), *ids],

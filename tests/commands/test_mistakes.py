@@ -455,7 +455,7 @@ def test_as_a_process_of_its_own(place, name, typed, wanted):
         (["model=bert_tiny", "task=causal_lm"], r"the model's mask shows it"),
         (["model=bahdanau", "trainer.compile=true"], r"leave trainer\.compile=false"),
         (["model=encdec_tiny", "data=reverse", "data.n_val=1000000000000"], r"data\.n_val \(1,000,000,000,000\)"),
-        (["model=bert_tiny", "task.mask=nan"], r"must be numbers"),
+        (["model=bert_tiny", "task=masked_lm", "task.mask=nan"], r"must be numbers"),
         (["-m", "model=gpt_tiny,bert_tiny"], r"cannot be one sweep, they go with different data"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

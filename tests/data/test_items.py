@@ -13,7 +13,7 @@ from minitf.data.items.dates import Dates
 from minitf.data.items.g2p_cmudict import G2PCmudict, pronunciations
 from minitf.data.items.langid import LangId, catalogue, divided
 from minitf.data.items.module import ItemData
-from minitf.data.items.pinyin import Pinyin, no_context
+from minitf.data.items.pinyin import Pinyin, neighbours, no_context, singles
 from minitf.data.wheel import Wheel
 from minitf.errors import ConfigError, DataError
 
@@ -91,8 +91,8 @@ def stand_ins(monkeypatch):
     return reads
 
 
-def made(name, seq_len=48, batch_size=8, seed=0):
-    return ItemData(SOURCES[name](), seq_len, batch_size, seed).prepare(lambda line: None)
+def made(name, seq_len=48, batch_size=8, seed=0, pool=1):
+    return ItemData(SOURCES[name](), seq_len, batch_size, seed, pool).prepare(lambda line: None)
 
 
 def sources_of(data, batches):
@@ -235,6 +235,67 @@ def test_the_ceiling_without_context_by_hand():
     assert list(found.values()) == [2 / 4, 0, 3 / 4, 1 / 2]
 
 
+def test_the_neighbours_by_hand():
+    train = [Item("行人", ["xíng", "rén"]), Item("银行", ["yín", "háng"]), Item("行", ["xíng"]), Item("行", ["xíng"])]
+    val = [
+        Item("银行人", ["yín", "háng", "rén"]),
+        Item("银行", ["yín", "háng"]),
+        Item("行行猫", ["xíng", "xíng", "māo"]),
+    ]
+    # between two new neighbours the one behind decides, then the one before, then neither; 猫 is new
+    assert list(neighbours(train, val).values()) == [(2 + 2 + 2) / 8, 1 / 3]
+
+
+def test_every_character_of_the_phrases_is_read_once_by_itself_in_training(stand_ins, monkeypatch):
+    dictionary = {"一": "yī", "不": "fǒu", "猫": "māo", "人": "a"}
+    monkeypatch.setitem(FILES, "pinyin", lambda: files(dictionary))
+    split = Pinyin(val_one_in=3).split(print)
+    # 猫 is in no phrase, and no phrase has the syllable fǒu
+    assert [(i.source, i.answer) for i in split.train if len(i.source) == 1] == [(["一"], ["yī"]), (["人"], ["a"])]
+    assert all(len(item.source) > 1 for item in split.val)
+    assert split.record["single_characters_in_training"] == 2
+    assert all(len(item.source) > 1 for item in Pinyin(val_one_in=3, characters=False).split(print).train)
+    assert [i.source for i in singles([Item("人一", ["a", "yī"])], dictionary)] == [["一"], ["人"]]
+
+
+def files(dictionary):
+    listed = {str(ord(character)): f"{syllable},x" for character, syllable in dictionary.items()}
+    phrases, characters = "pypinyin/phrases_dict.json", "pypinyin/pinyin_dict.json"
+    return {phrases: json.dumps(PHRASES), characters: json.dumps(listed)}
+
+
+def test_a_pool_makes_batches_of_like_length_and_an_epoch_still_reads_every_row_once(stand_ins):
+    apart, pooled = made("g2p_cmudict"), made("g2p_cmudict", pool=4)
+    n = apart.record["train_rows"]
+    steps = range(3 * n // 8 + 1)
+    rows = [sources_of(data, [data.train_batch(step) for step in steps]) for data in (apart, pooled)]
+    for epoch in range(3):
+        assert sorted(rows[0][epoch * n : epoch * n + n]) == sorted(rows[1][epoch * n : epoch * n + n])
+    assert rows[1][:n] != rows[1][n : 2 * n]
+    assert torch.equal(made("g2p_cmudict", pool=4).train_batch(n)["src"], pooled.train_batch(n)["src"])
+
+
+class Lengths(ItemSource):
+    """Rows of 1 to 8 symbols."""
+
+    name, gives = "lengths", "tag"
+
+    def depends_on(self):
+        return {}
+
+    def split(self, progress):
+        rows = [Item("a" * n, "b" * n) for n in range(1, 9) for _ in range(9)]
+        return Split(rows, rows[:1], {}, {})
+
+
+def test_a_pool_saves_padding_in_every_epoch():
+    def padding(pool):
+        data = ItemData(Lengths(), 8, 4, 0, pool).prepare(lambda line: None)
+        return [sum(int((data.train_batch(s)["pos"] < 0).sum()) for s in range(e * 18, e * 18 + 18)) for e in range(3)]
+
+    assert all(with_pool < 0.3 * without for with_pool, without in zip(padding(18), padding(1), strict=True))
+
+
 def test_catalogues_by_hand():
     messages = {"": "about itself", "menu\4Open": "Öffnen", "One\0Many": "Eins\0Viele"}
     assert catalogue(mo(messages)) == {"Open": "Öffnen", "One": "Eins"}
@@ -257,6 +318,7 @@ def test_a_text_of_two_languages_is_left_out():
     [
         (lambda: Dates(n_val=0), "n_val"),
         (lambda: Pinyin(val_one_in=1), "val_one_in"),
+        (lambda: Pinyin(characters=1), "characters"),
         (lambda: G2PCmudict(stress="yes"), "stress"),
         (lambda: LangId(val_one_in=2.5), "val_one_in"),
     ],
@@ -266,11 +328,18 @@ def test_what_cannot_be_is_refused(build, key):
         build()
 
 
+@pytest.mark.parametrize("pool", [0, 1.5])
+def test_a_pool_that_cannot_be_is_refused(pool):
+    with pytest.raises(ConfigError, match=r"data\.pool"):
+        ItemData(Lengths(), 8, 4, 0, pool)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "source", "rows", "baseline", "expected"),
     [
-        (pinyin, Pinyin, (42_264, 4_845), "no context, with a dictionary", 0.9474),
+        (pinyin, Pinyin, (47_447, 4_845), "no context", 0.9477),
+        (pinyin, lambda: Pinyin(characters=False), (42_264, 4_845), "no context, with a dictionary", 0.9474),
         (g2p_cmudict, G2PCmudict, (126_966, 6_264), "letter by letter, whole rows", 0.0310),
         (langid, LangId, (10_640, 1_222), "naive bayes, 3-grams", 0.9296),
     ],

@@ -220,7 +220,8 @@ def _weights(group: str, names: list[str]) -> list[float]:
 
 def _fitting(draw: random.Random, model: str) -> dict[str, str]:
     """A task, data and a head that go with a model."""
-    typed = [f"model={model}", *([f"task={draw.choice(('classify', 'tag'))}"] if draw.random() < 0.5 else [])]
+    task = draw.choice(("classify", "tag")) if draw.random() < 0.5 else "masked_lm"
+    typed = [f"model={model}", f"task={task}"]
     typed = typed if model == "bert_tiny" else typed[:1]
     fits = dict(override.split("=", 1) for override in [*typed, *suited(typed)])
     own = _read("model", model)
