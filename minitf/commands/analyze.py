@@ -59,8 +59,9 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
     from minitf.files import write_json
     from minitf.report import seeds_text as seeds
     from minitf.report.heads_text import table
+    from minitf.report.training_text import training_text
     from minitf.report.written import write
-    from minitf.training.metrics import read_metrics
+    from minitf.training.metrics import FILE, read_metrics
 
     if "run" not in raw:
         raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
@@ -70,20 +71,21 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
     check_settings(cfg)
     found, model, data, batches = look(raw["run"], cfg, typed, raw.get("heads"), asked)
     out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
-    files = write(
+    metrics = read_metrics(folder) if (folder / FILE).is_file() else []  # a run may have logged elsewhere
+    page, files = write(
         out,
         found,
         model,
         data,
         batches,
         snapshots(folder, cfg),
-        read_metrics(folder),
+        metrics,
         n_examples=cfg.examples,
         max_tokens=cfg.max_tokens,
         lang=cfg.lang,
         bertviz=cfg.bertviz,
     )
-    parts = [table(found)]
+    parts = [table(found), training_text(page.snapshots, metrics)]
     if others:
         runs = [found]
         for other in others:
@@ -92,7 +94,7 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         parts.append(seeds.seeds_table(runs))
         write_json(out / "seeds.json", seeds.to_dict(runs))
         files.append(("seeds", out / "seeds.json"))
-    return "\n\n".join([*parts, "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
+    return "\n\n".join([*filter(None, parts), "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
 
 
 def other_runs(text: str | None) -> list[str]:

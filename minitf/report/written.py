@@ -34,7 +34,7 @@ def write(
     max_tokens: int,
     lang: str,
     bertviz: bool,
-) -> list[tuple[str, Path]]:
+) -> tuple[HeadsPage, list[tuple[str, Path]]]:
     """Write everything into a folder.
 
     Args:
@@ -44,7 +44,7 @@ def write(
         bertviz: also lists of tensors.
 
     Returns:
-        what each file is, and where.
+        what the page shows; what each file is, and where.
 
     Raises:
         ConfigError: an example alone is too large for the page.
@@ -59,7 +59,7 @@ def write(
     if bertviz:
         save_bertviz(out / "bertviz.pt", {example.label: example for example in page.examples})
         files.append(("bertviz", out / "bertviz.pt"))
-    return files
+    return page, files
 
 
 def figures(out: Path, page: HeadsPage) -> list[Path]:

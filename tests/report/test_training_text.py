@@ -1,0 +1,29 @@
+"""The course of training in words."""
+
+from minitf.report.heads_data import Snapshot
+from minitf.report.training_text import MOST_ROWS, chosen, training_text
+
+
+def course(values):
+    return [
+        Snapshot(10 * i, {"induction": [0.1, value], "previous-token": [None, 0.2]}) for i, value in enumerate(values)
+    ]
+
+
+def test_the_step_from_which_a_pattern_stays_is_told():
+    values = [0.05, 0.1, 0.45, 0.3, 0.6, 0.9]
+    text = training_text(course(values), [{"step": 40, "val/loss": 1.25}, {"step": 50, "train/loss": 3.0}])
+    assert "induction: some head is at 0.4 or more from step 40 on" in text
+    assert "previous-token: some head" not in text
+    row = next(line for line in text.split("\n") if line.strip().startswith("40"))
+    assert row.split() == ["40", "1.2500", "0.600", "0.200"]
+    assert training_text([], []) == ""
+
+
+def test_long_courses_keep_what_lies_around_the_change():
+    values = [0.1] * 30 + [0.2, 0.5, 0.8] + [0.9] * 30
+    snapshots = course(values)
+    kept = [s.step for s in chosen(snapshots, {"induction": [(s.step, s.scores["induction"][1]) for s in snapshots]})]
+    assert len(kept) <= MOST_ROWS
+    assert kept == sorted(kept)
+    assert {0, 290, 300, 310, 320, 330, 620} <= set(kept)
