@@ -16,7 +16,7 @@ def test_the_step_from_which_a_pattern_stays_is_told():
     assert "induction: some head is at 0.4 or more from step 40 on" in text
     assert "previous-token: some head" not in text
     row = next(line for line in text.split("\n") if line.strip().startswith("40"))
-    assert row.split() == ["40", "1.2500", "0.600", "0.200"]
+    assert row.split() == ["40", "1.2500", "0.200", "0.600"]
     assert training_text([], []) == ""
 
 
