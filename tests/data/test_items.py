@@ -91,8 +91,8 @@ def stand_ins(monkeypatch):
     return reads
 
 
-def made(name, seq_len=48, batch_size=8, seed=0, pool=1):
-    return ItemData(SOURCES[name](), seq_len, batch_size, seed, pool).prepare(lambda line: None)
+def made(name, seq_len=48, batch_size=8, seed=0, **more):
+    return ItemData(SOURCES[name](), seq_len, batch_size, seed, **more).prepare(lambda line: None)
 
 
 def sources_of(data, batches):
@@ -296,6 +296,29 @@ def test_a_pool_saves_padding_in_every_epoch():
     assert all(with_pool < 0.3 * without for with_pool, without in zip(padding(18), padding(1), strict=True))
 
 
+@pytest.mark.parametrize(("name", "read"), [("pinyin", "ids"), ("g2p_cmudict", "src")])
+def test_a_share_of_what_training_reads_is_hidden_and_nothing_else(name, read, stand_ins):
+    whole, hidden = made(name, batch_size=40), made(name, batch_size=40, hide=0.25)
+    plain, batches = ([data.train_batch(step) for step in range(3)] for data in (whole, hidden))
+    for before, after in zip(plain, batches, strict=True):
+        assert all(torch.equal(torch.as_tensor(before[k]), torch.as_tensor(after[k])) for k in before if k != read)
+        gone = before[read] != after[read]
+        assert set(hidden.symbols(after[read][gone].tolist())) == {"[unk]"}
+        assert 0.1 < gone.float().mean() / (before["src_pos" if read == "src" else "pos"] >= 0).float().mean() < 0.4
+    parts = [hidden.train_batch(1, micro, 4)[read] for micro in range(4)]
+    assert torch.equal(torch.cat(parts), batches[1][read])
+    assert all(map(torch.equal, *([b[read] for b in data.val_batches()] for data in (whole, hidden))))
+
+
+def test_texts_in_pieces_of_three_characters(stand_ins):
+    split = LangId(val_one_in=4, gram=3).split(print)
+    letters = LangId(val_one_in=4).split(print)
+    assert split.baselines == letters.baselines
+    for item, spelled in zip(split.train, letters.train, strict=True):
+        assert [piece[1] for piece in item.source] == list(spelled.source)
+        assert (item.source[0][0], item.source[-1][2], {len(piece) for piece in item.source}) == (" ", " ", {3})
+
+
 def test_catalogues_by_hand():
     messages = {"": "about itself", "menu\4Open": "Öffnen", "One\0Many": "Eins\0Viele"}
     assert catalogue(mo(messages)) == {"Open": "Öffnen", "One": "Eins"}
@@ -321,6 +344,7 @@ def test_a_text_of_two_languages_is_left_out():
         (lambda: Pinyin(characters=1), "characters"),
         (lambda: G2PCmudict(stress="yes"), "stress"),
         (lambda: LangId(val_one_in=2.5), "val_one_in"),
+        (lambda: LangId(gram=4), "gram"),
     ],
 )
 def test_what_cannot_be_is_refused(build, key):
@@ -328,10 +352,10 @@ def test_what_cannot_be_is_refused(build, key):
         build()
 
 
-@pytest.mark.parametrize("pool", [0, 1.5])
-def test_a_pool_that_cannot_be_is_refused(pool):
-    with pytest.raises(ConfigError, match=r"data\.pool"):
-        ItemData(Lengths(), 8, 4, 0, pool)
+@pytest.mark.parametrize("setting", [{"pool": 0}, {"pool": 1.5}, {"hide": 1.0}, {"hide": "x"}])
+def test_settings_of_batches_that_cannot_be_are_refused(setting):
+    with pytest.raises(ConfigError, match=rf"data\.{next(iter(setting))}"):
+        ItemData(Lengths(), 8, 4, 0, **setting)
 
 
 @pytest.mark.slow

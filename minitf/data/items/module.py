@@ -19,7 +19,7 @@ from minitf.data import store
 from minitf.data.arrays import Rows, ValRows, n_scored, tensors
 from minitf.data.base import BaseData
 from minitf.data.items import ItemSource, Split
-from minitf.data.items.encode import Symbols, encode, tables
+from minitf.data.items.encode import UNKNOWN, Symbols, encode, tables
 from minitf.data.items.spelling import SYMBOLS_FILE
 from minitf.data.windows import rows_per_part
 from minitf.errors import ConfigError, DataError
@@ -48,19 +48,24 @@ class ItemData(BaseData):
         seed: an integer >= 0; order of the training rows.
         pool: batches of which the rows are sorted by length, so that a batch holds little padding; 1: rows lie as they
             come.
+        hide: share of the symbols of its source that training reads as the unknown one, others in every step.
 
     Attributes:
         roles: "gold.<role>" (B,T,K) of a batch: for each place of `targets` up to K columns that answer it, -1 where
             there is none (further); columns of "src" for an encoder-decoder, of "ids" otherwise.
 
-    Raises ConfigError for sizes below 1.
+    Raises ConfigError for sizes below 1, or no share.
     """
 
-    def __init__(self, source: ItemSource, seq_len: int, batch_size: int, seed: int, pool: int = 1) -> None:
+    def __init__(
+        self, source: ItemSource, seq_len: int, batch_size: int, seed: int, pool: int = 1, hide: float = 0.0
+    ) -> None:
         super().__init__(seq_len, batch_size, seed)
         if not (isinstance(pool, int) and pool >= 1):
             raise ConfigError(f"data.pool ({pool}) must be a whole number of batches, at least 1")
-        self.pool = pool
+        if not (isinstance(hide, int | float) and 0 <= hide < 1):
+            raise ConfigError(f"data.hide ({hide}) must be a share from 0 up to, not including, 1")
+        self.pool, self.hide = pool, hide
         self.source = source
         self.name = source.name
         self.roles = source.roles
@@ -119,7 +124,12 @@ class ItemData(BaseData):
     def batch(self, step: int, micro: int = 0, n_micro: int = 1) -> dict[str, Any]:
         """Part `micro` of `n_micro` equal parts of the rows of step `step`; as for `train_batch`."""
         n = rows_per_part(self.batch_size, n_micro)
-        rows = trimmed(self._rows("train", self._numbers(step)))  # of the whole step: its parts are equally wide
+        rows = self._rows("train", self._numbers(step))
+        if self.hide:
+            read = "src" if self.gives == "seq2seq" else "ids"
+            hidden = np.random.default_rng([self.seed, step, 1]).random(rows[read].shape) < self.hide
+            rows[read] = np.where(hidden, self._symbols.read.index(UNKNOWN), rows[read])
+        rows = trimmed(rows)  # of the whole step: its parts are equally wide
         part = {name: array[micro * n : (micro + 1) * n] for name, array in rows.items()}
         return {**tensors(part), "n_scored": n_scored(rows)}
 
