@@ -33,7 +33,7 @@ class Health(Callback):
         ConfigError: a number below 1.
     """
 
-    def __init__(self, every: int = 50, rows: int = 4) -> None:
+    def __init__(self, every: int = 100, rows: int = 4) -> None:
         for name, value in (("health_every", every), ("health_rows", rows)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigError(f"callbacks.{name} ({value!r}) must be a whole number of at least 1")
