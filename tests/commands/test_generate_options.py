@@ -473,7 +473,7 @@ def test_a_draft_for_a_source_is_refused(runs):
 
 def test_a_run_that_labels_is_refused(toy, tmp_path):
     few = ["trainer.max_steps=1", "schedule.warmup_steps=0", "data.n_val=8", "data.batch_size=2", "model.d_model=16"]
-    task = ["model=bert_tiny", "task=tag"]
+    task = ["model=bert_tiny", "task=tag", "data=histogram"]
     run = train_here(tmp_path / "run", [*task, *suited(task), *few, "data.seq_len=12", "model.n_layers=1"])
     with pytest.raises(ConfigError, match="its TokenHead gives labels"):
         written(run, prompt="1 2")
