@@ -73,8 +73,8 @@ def owners(found: Findings) -> dict[str, tuple[HeadReport, float, float]]:
     """Role -> the head that it costs most to lose, what it costs the role, and what it costs the others on average.
 
     Args:
-        found: of one run, with two roles or more; else {}. Heads of other kinds of attention than that of the gold, such
-            as encoders of a model that translates, own nothing.
+        found: of one run, with two roles or more; else {}. Heads of other kinds of attention than that of the gold,
+            such as encoders of a model that translates, own nothing.
     """
     roles = [name for name, score in found.full.items() if name != "all" and score.n]
     heads = [head for head in found.heads() if (head.site, head.head) in found.effects and head.baselines]

@@ -6,21 +6,22 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from torch import Tensor
 
 from minitf.data import store
 from minitf.data.arrays import Rows, ValRows, n_scored, tensors
 from minitf.data.base import BaseData
 from minitf.data.items import ItemSource, Split
 from minitf.data.items.encode import UNKNOWN, Symbols, encode, tables
+from minitf.data.items.order import Order
 from minitf.data.items.spelling import SYMBOLS_FILE
+from minitf.data.items.trimmed import TrimmedRows, trimmed
 from minitf.data.windows import rows_per_part
 from minitf.errors import ConfigError, DataError
 from minitf.files import write_json
@@ -69,7 +70,6 @@ class ItemData(BaseData):
         self.source = source
         self.name = source.name
         self.roles = source.roles
-        self._order_of: dict[int, np.ndarray] = {}
 
     @property
     def gives(self) -> str:
@@ -109,6 +109,8 @@ class ItemData(BaseData):
         for split in SPLITS:
             for n in self._lengths:
                 self._splits[split][n] = np.minimum(self._splits[split][n], self.seq_len)
+        lengths = sum(self._splits["train"][name].astype(int) for name in self._lengths)
+        self._order = Order(lengths, self.batch_size, self.pool, self.seed)
         progress(
             f"{self.name}: {self.record['train_rows']:,} + {self.record['val_rows']:,} rows (training + validation), "
             f"{len(self._symbols.read)} symbols, {len(self._symbols.answers)} in answers, the longest row has {longest}"
@@ -124,7 +126,7 @@ class ItemData(BaseData):
     def batch(self, step: int, micro: int = 0, n_micro: int = 1) -> dict[str, Any]:
         """Part `micro` of `n_micro` equal parts of the rows of step `step`; as for `train_batch`."""
         n = rows_per_part(self.batch_size, n_micro)
-        rows = self._rows("train", self._numbers(step))
+        rows = self._rows("train", self._order.step(step))
         if self.hide:
             read = "src" if self.gives == "seq2seq" else "ids"
             hidden = np.random.default_rng([self.seed, step, 1]).random(rows[read].shape) < self.hide
@@ -260,44 +262,3 @@ class ItemData(BaseData):
             else:
                 found[name] = rows
         return found
-
-    def _numbers(self, step: int) -> np.ndarray:
-        """Rows of the training split in a step: row i of step s is number s * B + i of the epochs in a row."""
-        n = self.record["train_rows"]
-        epochs, places = np.divmod(np.arange(self.batch_size) + step * self.batch_size, n)
-        return np.array([self._order(int(e))[p] for e, p in zip(epochs, places, strict=True)])
-
-    def _order(self, epoch: int) -> np.ndarray:
-        if epoch not in self._order_of:
-            while len(self._order_of) > 1:  # a batch needs one epoch, or two where one ends
-                self._order_of.pop(next(iter(self._order_of)))
-            rng = np.random.default_rng([self.seed, epoch])
-            order = rng.permutation(self.record["train_rows"])
-            self._order_of[epoch] = order if self.pool == 1 else self._pooled(order, epoch, rng)
-        return self._order_of[epoch]
-
-    def _pooled(self, order: np.ndarray, epoch: int, rng: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch with those of each pool sorted by length, and the batches of the epoch shuffled."""
-        first = -epoch * len(order) % self.batch_size  # rows that complete the last batch of the epoch before
-        lengths = sum(self._splits["train"][name].astype(int) for name in self._lengths)
-        size = self.pool * self.batch_size
-        pools = [order[i : i + size] for i in range(first, len(order), size)]
-        rows = np.concatenate([order[:0], *(pool[np.argsort(lengths[pool], kind="stable")] for pool in pools)])
-        n = len(rows) // self.batch_size
-        batches = rows[: n * self.batch_size].reshape(n, self.batch_size)
-        return np.concatenate([order[:first], rng.permutation(batches).ravel(), rows[n * self.batch_size :]])
-
-
-class TrimmedRows(ValRows):
-    """The validation rows, each batch as wide as its longest row."""
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        return (trimmed(batch) for batch in super().__iter__())
-
-
-def trimmed(rows: dict[str, Any]) -> dict[str, Any]:
-    """The same rows (arrays or tensors) without the columns in which all of them are padded."""
-    width = int((rows["pos"] >= 0).sum(1).max())
-    wide = {"src": int((rows["src_pos"] >= 0).sum(1).max())} if "src_pos" in rows else {}
-    wide["src_pos"] = wide.get("src", width)
-    return {name: v if name in ("label", "row") else v[:, : wide.get(name, width)] for name, v in rows.items()}
