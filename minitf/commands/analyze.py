@@ -141,7 +141,7 @@ def look(
         batches,
         untrained(run_cfg, cfg.untrained, cfg.seed),
         chosen_heads(model, heads),
-        measure="loss" if about["takes"] == "text" else "accuracy",
+        measure="loss" if about["takes"] in ("text", "hidden_text") else "accuracy",
         ablate=cfg.ablate,
         n_shuffles=cfg.shuffles,
         n_draws=cfg.draws,
@@ -194,14 +194,18 @@ def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.
     data = prepare(data_cfg, run_cfg, tokenizer)
     if not typed:
         check_same_data(Start(run_cfg, record=record), data, folder)
-    fit_to_task(data, objective)
+    takes = objective.takes
+    if takes == "text" and data.gives == "answers":  # a model of text reads rows of symbols as well, such as repeats
+        takes = data.gives
+    else:
+        fit_to_task(data, objective)
     about = {
         "run": run,
         "checkpoint": str(cfg.checkpoint),
         "step": int(find_checkpoint(folder, cfg.checkpoint).stem.rpartition("=")[2]),
         "data": data.name,
         "data_settings": [*typed, *added],
-        "takes": objective.takes,
+        "takes": takes,
         "ablate": cfg.ablate,
     }
     return model, run_cfg, data, about

@@ -5,7 +5,7 @@ import re
 
 import pytest
 import torch
-from runs import command, train_here
+from runs import TOY, command, train_here, write_corpus
 
 from minitf.analysis.by_role import answered
 from minitf.analysis.heads.names import LEAST_ASKED
@@ -123,6 +123,25 @@ def test_other_data_and_other_settings_of_it(runs):
         looked(runs["answer"], typed=["data=repeat", "data.task.n_symbols=200", "data.task.most=11"])
     with pytest.raises(ConfigError, match="no setting of the run's data"):
         looked(runs["answer"], typed=["data.task.nsymbols=20"])
+
+
+def test_a_model_of_text_reads_repeated_symbols(tmp_path):
+    texts = write_corpus(tmp_path / "texts", n_files=20)
+    run = train_here(
+        tmp_path / "run", [*TOY, f"data.source.path={texts}", "trainer.max_steps=5", "trainer.val_every=5"]
+    )
+    found, text = looked(run)
+    assert (found["measure"], found["takes"]) == ("loss", "text")
+    assert "loss in nats" in text
+    found, _ = looked(run, typed=["data=repeat", "data.task.n_symbols=200", "data.n_val=24"])
+    assert (found["measure"], found["takes"]) == ("accuracy", "answers")
+    assert set(found["full"]) == {"all", "repeat"}
+    with pytest.raises(ConfigError, match=r"has vocab_size 401, the run knows 300"):
+        looked(run, typed=["data=repeat", "data.task.n_symbols=400", "data.n_val=24"])
+    with pytest.raises(
+        ConfigError, match=r"rows of 64 tokens are longer .* data\.seq_len=32"
+    ):
+        looked(run, typed=["data=repeat", "data.seq_len=64", "data.n_val=24"])
 
 
 @pytest.mark.parametrize(
