@@ -138,9 +138,7 @@ def test_a_model_of_text_reads_repeated_symbols(tmp_path):
     assert set(found["full"]) == {"all", "repeat"}
     with pytest.raises(ConfigError, match=r"has vocab_size 401, the run knows 300"):
         looked(run, typed=["data=repeat", "data.task.n_symbols=400", "data.n_val=24"])
-    with pytest.raises(
-        ConfigError, match=r"rows of 64 tokens are longer .* data\.seq_len=32"
-    ):
+    with pytest.raises(ConfigError, match=r"rows of 64 tokens are longer .* data\.seq_len=32"):
         looked(run, typed=["data=repeat", "data.seq_len=64", "data.n_val=24"])
 
 
