@@ -83,6 +83,7 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         n_examples=cfg.examples,
         max_tokens=cfg.max_tokens,
         lang=cfg.lang,
+        with_figures=cfg.figures,
         bertviz=cfg.bertviz,
     )
     parts = [table(found), training_text(page.snapshots, metrics)]

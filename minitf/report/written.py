@@ -33,6 +33,7 @@ def write(
     n_examples: int,
     max_tokens: int,
     lang: str,
+    with_figures: bool,
     bertviz: bool,
 ) -> tuple[HeadsPage, list[tuple[str, Path]]]:
     """Write everything into a folder.
@@ -41,7 +42,7 @@ def write(
         out: the folder; older files of these names are replaced.
         found, model, data, batches, snapshots, metrics, n_examples, max_tokens: see `heads_page`.
         lang: of the page.
-        bertviz: also lists of tensors.
+        with_figures, bertviz: also PNG and SVG; also lists of tensors.
 
     Returns:
         what the page shows; what each file is, and where.
@@ -55,7 +56,8 @@ def write(
     page = heads_page(found, model, data, batches, snapshots, metrics, n_examples, max_tokens)
     write_heads_page(out / "heads.html", page, lang)
     files.append(("page", out / "heads.html"))
-    files += [("figure", path) for path in figures(out, page)]
+    if with_figures:
+        files += [("figure", path) for path in figures(out, page)]
     if bertviz:
         save_bertviz(out / "bertviz.pt", {example.label: example for example in page.examples})
         files.append(("bertviz", out / "bertviz.pt"))

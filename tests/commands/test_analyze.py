@@ -24,7 +24,7 @@ KINDS = {
     "classify": ["data=majority", "model=bert_tiny", "task=classify", "model/head=classify"],
     "readouts": ["data=look_back", "model=bert_tiny", "task=tag", "model/head=tag", "model.n_layers=1"],
 }
-FEW = ["n=24", "untrained=1", "shuffles=3", "draws=2", "examples=2", "max_tokens=12"]
+FEW = ["n=24", "untrained=1", "shuffles=3", "draws=2", "examples=2", "max_tokens=12", "figures=false"]
 
 
 def looked(folder, *overrides, typed=(), **raw):
@@ -46,9 +46,12 @@ def runs(tmp_path_factory):
     return Runs()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+SLOW = ("pointer", "classify", "readouts")
+
+
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KINDS])
 def test_every_kind_of_run_gets_its_tables_its_numbers_and_its_page(runs, kind):
-    found, text = looked(runs[kind], "bertviz=true")
+    found, text = looked(runs[kind], "bertviz=true", "figures=true")
     model = load_run(runs[kind])[0]
     n_heads = sum(int(head.n_heads) for name, head in model.named_modules() if name.endswith("attention"))
     assert len(found["heads"]) == len(found["effects"]) == n_heads
@@ -157,6 +160,7 @@ def test_wrong_settings_are_told_at_once(runs, given, told):
     assert told in str(error.value)
 
 
+@pytest.mark.slow
 def test_as_a_command_from_another_folder(runs, tmp_path):
     done = command(
         "analyze", f"run={runs['answer']}", *FEW, "data.seq_len=16", f"out={tmp_path / 'here'}", cwd=tmp_path
@@ -166,6 +170,9 @@ def test_as_a_command_from_another_folder(runs, tmp_path):
     assert (tmp_path / "here" / "heads.html").is_file()
     asked = (tmp_path / "here" / "heads.html").read_text(encoding="utf-8")
     assert f"run={runs['answer']}" in asked
+
+
+def test_without_a_run_it_says_what_to_give(tmp_path):
     done = command("analyze", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: give the run")

@@ -11,7 +11,7 @@ from minitf.errors import ConfigError
 
 SHORT = ["data=look_back", "model=bert_tiny", "task=tag", "model/head=tag", "model.n_layers=1", "model.d_model=32"]
 SHORT += ["trainer.max_steps=4", "trainer.val_every=4", "schedule.warmup_steps=1", "data.n_val=24"]
-FEW = ["n=24", "untrained=1", "shuffles=2", "draws=1", "examples=1"]
+FEW = ["n=24", "untrained=1", "shuffles=2", "draws=1", "examples=1", "figures=false"]
 
 
 @pytest.fixture(scope="module")
