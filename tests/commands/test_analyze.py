@@ -46,7 +46,7 @@ def runs(tmp_path_factory):
     return Runs()
 
 
-SLOW = ("pointer", "classify", "readouts")
+SLOW = ("seq2seq", "pointer", "classify", "readouts")
 
 
 @pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] if k in SLOW else []) for k in KINDS])
@@ -128,6 +128,7 @@ def test_other_data_and_other_settings_of_it(runs):
         looked(runs["answer"], typed=["data.task.nsymbols=20"])
 
 
+@pytest.mark.slow
 def test_a_model_of_text_reads_repeated_symbols(tmp_path):
     texts = write_corpus(tmp_path / "texts", n_files=20)
     run = train_here(

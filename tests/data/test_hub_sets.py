@@ -66,6 +66,7 @@ def unplugged():
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
 
 
+@pytest.mark.slow
 def test_each_set_is_read_as_its_card_says(tmp_path):
     with HubServer(hub_sets.repos()) as hub:
         names = ["tinystories", "wikitext2", "imdb", "multi30k"]

@@ -90,6 +90,7 @@ def test_processes_whose_shares_do_not_come_out_even_count_each_row_once():
     assert sum(int(f["n_rows"]) for f in found) == sum(int(f["n_exact"]) for f in found) == 5
 
 
+@pytest.mark.slow
 def test_teacher_forced_exact_match_is_that_of_greedy_decoding(tmp_path):
     sizes = ["data.seq_len=6", "data.task.n_symbols=4", "data.n_val=64", "model.d_model=32"]
     cfg = compose("train", ["data=reverse", "model=encdec_tiny", "task=seq2seq", *sizes])

@@ -46,7 +46,7 @@ def rows_of(folder, prefix=""):
     return [row for row in kept if len(row) > 1]
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_training_is_the_same_to_the_bit(tmp_path, monkeypatch, compiled):
     torch._dynamo.reset()
     # the graphs are the same with any backend, and this one needs no compiler
