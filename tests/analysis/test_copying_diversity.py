@@ -17,6 +17,7 @@ def test_the_identity_copies_and_its_negative_does_the_opposite():
     assert copying_score(one, -one) == pytest.approx(-1)
     turn = torch.tensor([[0.0, -1], [1, 0]])  # eigenvalues i and -i
     assert copying_score(turn, torch.eye(2)) == pytest.approx(0, abs=1e-9)
+    assert copying_score(one, 1e-6 * one) == pytest.approx(1)  # direction, not size
     assert copying_score(torch.zeros(2, 5), torch.zeros(5, 2)).isnan()
 
 

@@ -62,7 +62,7 @@ TRAIN = {
     "option-nested": ("model/attention=mhaa", r"model/attention can be gqa, mha, mla, mqa"),
     "option-plus": ("+model/attention/score=foo", r"model/attention/score can be additive, .*scaled_dot"),
     "option-plusplus": ("++model=gpt_tny", r"force-add of config groups is not supported"),
-    "option-experiment": ("+experiment=smok", r"experiment can be dates, smoke"),
+    "option-experiment": ("+experiment=smok", r"experiment can be dates, induction, roles, smoke"),
     # keys
     "key": ("model.n_layer=3", r"'model\.n_layer' is no key .* nearest: model\.n_layers"),
     "key-plus": ("+model.n_layer=3", r"'model\.n_layer' is no key .* nearest: model\.n_layers"),
