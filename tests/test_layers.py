@@ -38,8 +38,21 @@ MAY_IMPORT = {
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "demo": CORE | {"blocks", "models", "data", "config", "demo"},
     "report": BASE | {"report", "analysis"},
+    "studies": CORE | {"blocks", "models", "generation", "data", "analysis", "training", "config", "studies"},
     "commands": CORE
-    | {"bench", "demo", "blocks", "models", "generation", "data", "analysis", "report", "training", "scoring"}
+    | {
+        "bench",
+        "demo",
+        "blocks",
+        "models",
+        "generation",
+        "data",
+        "analysis",
+        "report",
+        "training",
+        "scoring",
+        "studies",
+    }
     | {"config", "suited", "typed", "command_line", "runs", "commands", "__init__"},
     "__init__": set(),
 }

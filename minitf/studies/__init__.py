@@ -1,0 +1,1 @@
+"""Studies: the same question put to cells of settings over seeds, counted, and answered with a verdict."""

@@ -1,0 +1,150 @@
+"""What a study is: a question, cells that differ in named overrides, seeds, and what is expected, in numbers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from minitf.config import config_dir, group_options
+from minitf.errors import ConfigError
+
+BUDGETS = ("steps", "parameters", "flops", "seconds")
+KINDS = {  # an expectation has the keys of one kind, and perhaps those that all may have
+    "level": ({"cell"}, {"at_least", "at_most"}),
+    "more": ({"more", "than"}, {"by"}),
+    "same": ({"same", "within"}, set()),
+}
+SHARED = {"metric", "when", "says"}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One comparison that the claim predicts.
+
+    Args:
+        kind: "level": each seed of a cell lies at or above `low`, at or below `high`; "more": a cell has more than
+            another, by at least `low`; "same": two cells differ by at most `high`.
+        cells: one or two names.
+        metric: what is compared.
+        low, high: bounds, in the unit of the metric; None: open.
+        when: the condition under which this is asked; "" : always.
+        says: what it means, for readers.
+    """
+
+    kind: str
+    cells: tuple[str, ...]
+    metric: str
+    low: float | None = None
+    high: float | None = None
+    when: str = ""
+    says: str = ""
+
+
+@dataclass(frozen=True)
+class Study:
+    """One question and how it is decided; the content of a file of configs/study.
+
+    Args:
+        name: of the file.
+        question, claim, source: in words; the claim is somebody's, the source says whose.
+        covers: ids of the statements that it decides.
+        base: overrides of configs/train.yaml that all cells share; of the arguments of `run` where there is one.
+        cells: name -> further overrides.
+        seeds: how many, counted from 0.
+        budget: what all cells have alike: "steps", "parameters", "flops" or "seconds".
+        measures: name -> node with `_target_`, called as f(subject, **arguments) -> {metric: number}, and perhaps `at`:
+            "end" (the default), "start", or steps.
+        run: node with `_target_`, called as f(seed, **arguments) -> {metric: number} instead of training.
+        metric: the one that decides.
+        expect: what the claim predicts.
+        figures: cell -> metric -> (lowest, highest) as found before, with other code.
+        smoke: overrides for a trial whose numbers mean nothing.
+    """
+
+    name: str
+    question: str
+    claim: str
+    source: str
+    metric: str
+    cells: Mapping[str, Sequence[str]]
+    covers: Sequence[str] = ()
+    base: Sequence[str] = ()
+    seeds: int = 3
+    budget: str = "steps"
+    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    run: Mapping[str, Any] | None = None
+    expect: Sequence[Expectation] = ()
+    figures: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
+    smoke: Sequence[str] = ("trainer.max_steps=4",)
+
+
+def load(name: str) -> Study:
+    """The study of a file of configs/study.
+
+    Raises:
+        ConfigError: no such study, or a file that says something impossible.
+    """
+    options = group_options("study")
+    if name not in options:
+        raise ConfigError(f"study={name}: there is no such study; there are {', '.join(options)}")
+    return read(name, yaml.safe_load((config_dir() / "study" / f"{name}.yaml").read_text(encoding="utf-8")))
+
+
+def read(name: str, node: Mapping[str, Any]) -> Study:
+    """The study that a mapping describes.
+
+    Args:
+        name: of the study.
+        node: as in a file of configs/study. `factors`, name -> level -> overrides, is a way to write `cells`: one for
+            each combination, named "level, level".
+
+    Raises:
+        ConfigError: an unknown or missing key, an expectation about a cell that is not there.
+    """
+    where, node = f"configs/study/{name}.yaml", dict(node)
+    cells = dict(node.pop("cells", {}))
+    if factors := node.pop("factors", None):
+        for levels in itertools.product(*(levels.items() for levels in factors.values())):
+            cells[", ".join(str(level) for level, _ in levels)] = [o for _, overrides in levels for o in overrides]
+    known = set(Study.__dataclass_fields__) - {"name"}
+    if unknown := sorted(set(node) - known):
+        raise ConfigError(f"{where}: {unknown[0]} is not known; there are {', '.join(sorted({*known, 'factors'}))}")
+    missing = [key for key in ("question", "claim", "source", "metric") if key not in node]
+    if missing or not cells:
+        raise ConfigError(f"{where} lacks {(missing or ['cells'])[0]}")
+    if node.get("budget", "steps") not in BUDGETS:
+        raise ConfigError(f"{where}: budget ({node['budget']!r}) must be one of {', '.join(BUDGETS)}")
+    expect = tuple(_expectation(where, e, node["metric"], cells) for e in node.pop("expect", ()))
+    figures = {
+        cell: {metric: (float(low), float(high)) for metric, (low, high) in of.items()}
+        for cell, of in node.pop("figures", {}).items()
+    }
+    if unknown := sorted(set(figures) - set(cells)):
+        raise ConfigError(f"{where}: figures of {unknown[0]!r}, which is no cell; there are {', '.join(cells)}")
+    return Study(name=name, cells=cells, expect=expect, figures=figures, **node)
+
+
+def _expectation(where: str, node: Mapping[str, Any], metric: str, cells: Mapping[str, Any]) -> Expectation:
+    keys = set(node) - SHARED
+    fits = [
+        kind for kind, (must, may) in KINDS.items() if must <= keys <= must | may and (kind != "level" or keys & may)
+    ]
+    if not fits:
+        raise ConfigError(
+            f"{where}: {dict(node)} is no expectation; one has cell with at_least or at_most (or both), more with than "
+            "(and by), or same with within"
+        )
+    named = node["same"] if fits[0] == "same" else [node[key] for key in ("cell", "more", "than") if key in node]
+    if unknown := [cell for cell in named if cell not in cells]:
+        raise ConfigError(f"{where}: {unknown[0]!r} is no cell; there are {', '.join(cells)}")
+    low, high = {
+        "level": (node.get("at_least"), node.get("at_most")),
+        "more": (node.get("by", 0.0), None),
+        "same": (None, node.get("within")),
+    }[fits[0]]
+    words = {key: node.get(key, "") for key in ("when", "says")}
+    return Expectation(fits[0], tuple(named), node.get("metric", metric), low, high, **words)
