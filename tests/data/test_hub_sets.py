@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import hub_sets
 import pytest
+import torch
 from hub_server import HubServer
 
 from minitf.data.articles import articles
@@ -22,6 +23,7 @@ from minitf.data.items.hub import HubLabels, HubPairs
 from minitf.data.items.text import TextItemData
 from minitf.data.tokenizer import BPETokenizer, CharTokenizer
 from minitf.errors import ConfigError, DataError
+from minitf.runs import load_run
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 SMALL = ["trainer.max_steps=2", "trainer.val_every=2", "trainer.log_every=1", "schedule.warmup_steps=1"]
@@ -110,10 +112,29 @@ def test_each_set_trains_by_its_name_and_again_without_a_network(name, tmp_path)
         scores = json.loads((tmp_path / "first" / "scores.json").read_text())
         assert ("macro_f1" if name == "imdb" else "bleu") in scores["scores"]
         assert all(baseline in table for baseline in scores["baselines"])
+    if name == "multi30k":
+        said = place.run(
+            str(SCRIPTS / "generate.py"), "run=first", "prompt=a dog runs", "max_new_tokens=6", "sampler.temperature=0"
+        )
+        assert f"a dog runs -> {translated(tmp_path / 'first', 'a dog runs', 6)}" in said
     if name == "imdb":
         shown = place.run(str(SCRIPTS / "demo.py"), "demo=data", "data=imdb", "data.seq_len=64")
         assert "Name the class of a text." in shown
         assert "  label  neg" in shown
+
+
+@torch.no_grad()
+def translated(run, text, n):
+    """The likeliest token n times, without a cache, until the end."""
+    model, tokenizer, _ = load_run(run)
+    memory = model.encode(torch.tensor([tokenizer.encode(text)]), None)
+    written = [tokenizer.bos_id]
+    for _ in range(n):
+        logits = model.head(model.hidden(torch.tensor([written]), memory=memory))
+        written.append(int(logits[0, -1].argmax()))
+        if written[-1] == tokenizer.bos_id:
+            return tokenizer.decode(written[1:-1])
+    return tokenizer.decode(written[1:])
 
 
 def test_lines_are_joined_up_to_the_next_heading():

@@ -9,6 +9,7 @@ from omegaconf import DictConfig
 
 from minitf.commands.write.rows import padded
 from minitf.commands.write.source import NO_DRAFT, NO_PREFIX, SourceKind, spelling_of
+from minitf.commands.write.translate import TextPairKind, writes_pairs
 from minitf.commands.write.written import Stream
 from minitf.errors import ConfigError, DataError
 
@@ -128,6 +129,8 @@ def kind_of(
     if hasattr(model, "encode"):
         if getattr(model.head, "reads_memory", False):
             raise ConfigError(_refusal(name, kind, f"its {head} points at places of a source, and writes no tokens"))
+        if tokenizer is not None and writes_pairs(cfg):
+            return TextPairKind(model, tokenizer)
         spelling = spelling_of(model, cfg, name, allow)
         if tokenizer is not None or not (spelling or _is_own(cfg)):
             raise ConfigError(_refusal(name, kind, "nothing says which of its ids begins and ends a text"))
