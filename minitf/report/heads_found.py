@@ -141,7 +141,8 @@ def _movie(
     for step, model in snapshots:
         measured = measure(model, few)
         scores = {name: score for name, (score, _) in PATTERNS.items()}
-        scores |= {role: ACCURACY + role for report in found.heads()[:1] for role in report.baselines}
+        # heads of an encoder, which are the first of a model that translates, have no roles
+        scores |= {role: ACCURACY + role for report in found.heads() for role in report.baselines}
         values: dict[str, list[float | None]] = {}
         for name, score in scores.items():
             of_heads = [

@@ -113,6 +113,7 @@ def test_the_page_shows_training_and_health(runs):
     page = (runs["seq2seq"] / "analysis" / "heads.html").read_text(encoding="utf-8")
     steps = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])["snapshots"]
     assert [snapshot["step"] for snapshot in steps] == [2, 4]
+    assert 'figure data-role="reverse"' in page  # the role of cross-attention, along the training
     looked(runs["answer"])
     assert "relative_residual" in (runs["answer"] / "analysis" / "heads.html").read_text(encoding="utf-8")
 

@@ -20,6 +20,17 @@ def test_the_step_from_which_a_pattern_stays_is_told():
     assert training_text([], []) == ""
 
 
+def test_roles_have_columns_and_a_loss_that_no_step_has_has_none():
+    snapshots = [Snapshot(step, {"year": [None, step / 10], "induction": [0.9, 0.1]}) for step in (1, 2)]
+    text = training_text(snapshots, [{"step": 100, "val/loss": 1.0}])
+    assert [line.split() for line in text.split("\n")[1:4]] == [
+        ["step", "induction", "year"],
+        ["1", "0.900", "0.100"],
+        ["2", "0.900", "0.200"],
+    ]
+    assert "year: some head" not in text
+
+
 def test_long_courses_keep_what_lies_around_the_change():
     values = [0.1] * 30 + [0.2, 0.5, 0.8] + [0.9] * 30
     snapshots = course(values)
