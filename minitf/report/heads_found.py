@@ -83,9 +83,15 @@ def _head(report: HeadReport, found: Findings, top: Sequence[TopRow]) -> Head:
         roles=tuple(_roles(report)),
         effect=sign * effect.lost["all"] if effect else None,
         controls=tuple(sign * lost["all"] for _, lost in effect.controls) if effect else (),
-        metrics={name: report.scores.get(name) for name in METRICS},
+        metrics={name: _metric(report, name) for name in METRICS},
         top_rows=tuple(top),
     )
+
+
+def _metric(report: HeadReport, name: str) -> float | None:
+    """A score; offsets with the sign that names have, as "offset -2" for two tokens before."""
+    value = report.scores.get(name)
+    return -value if name == "best_offset" and value is not None else value
 
 
 def _roles(report: HeadReport) -> Iterable[Role]:
