@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from minitf.analysis.heads.names import BEYOND_OFFSET, COPYING, DUPLICATE_TOKEN, INDUCTION, PREVIOUS_TOKEN, SINK, STEADY
-from minitf.report.lines import lines
+from minitf.report.lines import lines, signed, signed_range
 
 if TYPE_CHECKING:
     from minitf.analysis.findings import Findings
@@ -64,7 +63,10 @@ def _full(found: Findings, measure: str) -> str:
         ("all answers" if name == "all" else name, f"{getattr(score, found.measure):.4f}", f"{score.n:,}")
         for name, score in known.items()
     ]
-    return "\n".join(["The whole model:", *lines([("answers", measure, "how many"), *rows])])
+    told = ["The whole model:", *lines([("answers", measure, "how many"), *rows])]
+    if found.measure == "accuracy" and known["all"].accuracy == 0:
+        told.append("No answer is right, so none can be lost: effects say nothing here.")
+    return "\n".join(told)
 
 
 def _heads(found: Findings) -> str:
@@ -86,6 +88,8 @@ def _heads(found: Findings) -> str:
     known = dict.fromkeys(name.name for head in found.heads() for name in head.names)
     columns = [(column, text.format(lost=LOST[found.measure])) for column, text in COLUMNS]
     parts = ["Each head alone:", *lines(rows), "Columns:", *lines(columns)]
+    if any(not effect.controls for effect in found.effects.values()):
+        parts.append("  none: its layer has no other head, or heads= leaves them out")
     if known:
         alike: dict[str, list[str]] = {}
         for name in known:
@@ -111,7 +115,7 @@ def _sets(found: Findings) -> str:
         own = _lost(effect, name) if name in found.full else ("", "")
         rows.append((name, " ".join(s.name(h) for s, h in effect.heads), *_lost(effect, "all"), *own))
     n = max(len(effect.controls) for effect in found.sets.values())
-    up_to = f" (up to {n} sets, lowest to highest)" if n else ""
+    up_to = f" (at most {n}, lowest to highest)" if n else ""
     parts = [
         "All heads with a name together, beside random sets of as many others: of those without any name, or, where",
         f"these are too few, without this one{up_to}:",
@@ -130,7 +134,7 @@ def _roles(found: Findings) -> str:
     rows = [("head", *roles)]
     for head in found.heads():
         if effect := found.effects.get((head.site, head.head)):
-            rows.append((head.place, *(f"{effect.lost[role]:+.3f}" for role in roles)))
+            rows.append((head.place, *(signed(effect.lost[role]) for role in roles)))
     best = []
     for role in roles:
         offset = next((h.baselines[role] for h in found.battery.heads if role in h.baselines), None)
@@ -142,10 +146,4 @@ def _roles(found: Findings) -> str:
 
 def _lost(effect: RoleEffect, name: str) -> tuple[str, str]:
     controls = [lost[name] for _, lost in effect.controls]
-    return f"{effect.lost[name]:+.3f}", between(controls)
-
-
-def between(values: Sequence[float]) -> str:
-    """Lowest to highest, with signs; one value alone, "none" where there is none."""
-    ends = [f"{end(values):+.3f}" for end in (min, max)] if values else ["none"]
-    return " to ".join(dict.fromkeys(ends))
+    return signed(effect.lost[name]), signed_range(controls)

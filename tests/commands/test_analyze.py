@@ -102,6 +102,7 @@ def test_heads_can_be_chosen(runs):
     found, text = looked(runs["answer"], heads="1.0, 0")
     assert set(found["effects"]) == {"0.0", "0.1", "0.2", "0.3", "1.0"}
     assert "1.1" not in re.findall(r"^  (\d\.\d)", text, re.MULTILINE)
+    assert "none: its layer has no other head, or heads= leaves them out" in text  # of 1.0
     found, _ = looked(runs["seq2seq"], heads="cross")
     assert all(place.startswith("cross ") for place in found["effects"])
     with pytest.raises(ConfigError, match=r"there is no '7.1'; there are 0.0 to 0.3, 1.0 to 1.3"):

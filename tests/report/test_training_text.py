@@ -1,6 +1,7 @@
 """The course of training in words."""
 
 from minitf.report.heads_data import Snapshot
+from minitf.report.lines import signed, signed_range
 from minitf.report.training_text import MOST_ROWS, chosen, training_text
 
 
@@ -38,3 +39,12 @@ def test_long_courses_keep_what_lies_around_the_change():
     assert len(kept) <= MOST_ROWS
     assert kept == sorted(kept)
     assert {0, 290, 300, 310, 320, 330, 620} <= set(kept)
+
+
+def test_changes_have_signs_and_nothing_is_not_minus_nothing():
+    assert [signed(-0.0002), signed(0.25), signed(-0.25)] == ["+0.000", "+0.250", "-0.250"]
+    assert [signed_range([0.1, -0.2, 0.0]), signed_range([0.1]), signed_range([])] == [
+        "-0.200 to +0.100",
+        "+0.100",
+        "none",
+    ]
