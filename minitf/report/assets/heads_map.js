@@ -40,7 +40,8 @@ function titleMap() {
   const title = role ? tr("map.title.named", { name: head.name, role }) : tr("map.title", { name: head.name });
   const step = state.frame < FRAMES.length ? `, ${tr("step.shown", { step: FRAMES[state.frame].step })}` : "";
   $("map-title").textContent = title + step;
-  $("map-kind").textContent = tr(`kind.${head.kind}.about`);
+  const labelled = $("map-frame").classList.contains("labelled");
+  $("map-kind").textContent = tr(`kind.${head.kind}.about`) + (labelled ? "" : tr("map.unlabelled"));
   const map = shownMap();
   $("map-canvas").setAttribute("aria-label", tr("map.label", { name: head.name, queries: map.rows, keys: map.columns }));
   $("map-canvas").dataset.head = state.head;
@@ -112,7 +113,7 @@ function showFacts() {
 }
 
 function roleLine(role) {
-  const about = word(role.role, "about");
+  const about = word(role.role, "about") || tr(role.role.startsWith("offset ") ? "about.offset" : "about.role");
   return el("li", {}, el("b", {}, word(role.role)), " ", roleText(role), about ? el("small", { class: "block" }, about) : "");
 }
 
