@@ -32,7 +32,7 @@ MEANINGS = {
     "copying": f"how far the matrices alone make what is read more likely to be written, at least {COPYING} of -1 to 1",
     "sink": f"weight on the first token, at least {SINK}: a place to rest on",
 }
-OFFSET = f"share of rows whose largest weight is at that distance (-2: two before), at least {STEADY}"
+OFFSET = f"share of queries whose largest weight is at that distance (-2: two before), at least {STEADY}"
 ROLE = f"share of its answers whose largest weight is where the data says, {BEYOND_OFFSET:.2f} above any fixed offset"
 
 
