@@ -310,6 +310,17 @@ def test_the_movie_shows_the_maps_of_its_steps(browser):
     assert "less motion" in browser.text("#movie-hint")
 
 
+def test_the_mark_of_the_movie_stands_at_its_step_on_a_log_axis(browser):
+    page = decoder_page()
+    snapshots = tuple(replace(page.snapshots[1], step=step) for step in (0, 1, 2, 4, 8, 16, 64))
+    browser.open("log_steps", replace(page, snapshots=snapshots))
+    for frame in (0, 3, 6):
+        browser.choose("#step", str(frame))
+        mark = browser.run("return Number(document.querySelector('#movie .now').getAttribute('x1'))")
+        path = browser.run("return document.querySelector('#movie path.line').getAttribute('d')")
+        assert mark == pytest.approx(float(path[1:].split("L")[frame].split()[0]), abs=0.06)
+
+
 def test_paper_is_light_on_a_dark_screen(browser):
     browser.open("decoder_page", decoder_page(), color_scheme="dark")
     dark = browser.pixels("#lines-canvas")

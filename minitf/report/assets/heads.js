@@ -140,7 +140,8 @@ function showMovie() {
     const axis = svg.querySelector(".axis");
     mark.setAttribute("visibility", step === null ? "hidden" : "visible");
     const [left, right] = [Number(axis.getAttribute("x1")), Number(axis.getAttribute("x2"))];
-    const share = (step - Number(svg.dataset.low)) / (Number(svg.dataset.high) - Number(svg.dataset.low));
+    const along = (value) => (svg.dataset.log ? Math.log10(Number(value) + 1) : Number(value));
+    const share = (along(step) - along(svg.dataset.low)) / (along(svg.dataset.high) - along(svg.dataset.low));
     for (const end of ["x1", "x2"]) mark.setAttribute(end, left + share * (right - left));
   }
 }
