@@ -246,18 +246,20 @@ def test_the_filter_knows_the_kinds_of_attention(browser):
 
 def test_every_name_of_a_head_is_shown(browser):
     page = decoder_page()
-    roles = (Role("induction", 0.9, 0.2, None, True), Role("year", 0.8, 0.1, 0.3, True), Role("sink", 0.1, 0.2))
+    roles = (Role("induction", 0.9, 0.2, None, True), Role("day", 0.8, 0.1, 0.3, True), Role("sink", 0.1, 0.2))
+    roles = (*roles, Role("year", 0.7, 0.1, 0.3, True))
     heads = tuple(replace(h, roles=roles) if (h.layer, h.head) == (1, 0) else h for h in page.heads)
     browser.open("names", replace(page, heads=heads), link="#head=3")
-    assert browser.text("#map-title") == "Head 1.0: induction, year"
-    assert browser.texts(".thumb[data-head='3'] .thumb-name span") == ["induction", "year"]
+    assert browser.text("#map-title") == "Head 1.0: induction, day, year"
+    assert browser.texts(".thumb[data-head='3'] .thumb-name span") == ["induction", "day", "year"]
     cells = "#heads-table tr[data-head='3'] td:nth-child({}) div"
     found = [browser.texts(cells.format(column)) for column in (2, 3, 4, 5)]
-    assert found == [["induction", "year"], ["0.9000", "0.8000"], ["0.2000", "0.1000"], ["–", "0.3000"]]
+    assert found[:2] == [["induction", "day", "year"], ["0.9000", "0.8000", "0.7000"]]
+    assert found[2:] == [["0.2000", "0.1000", "0.1000"], ["–", "0.3000", "0.3000"]]
     told = ["mean weight on what followed the same token before", "share of its answers whose largest weight is where"]
-    assert [text[: len(told[i])] for i, text in enumerate(browser.texts("#facts li small"))] == told
+    assert [text[: len(told[i])] for i, text in enumerate(browser.texts("#facts li small"))] == told  # once for two
     browser.choose("#f-role", "year")
-    assert browser.texts(cells.format(3)) == ["0.8000"]
+    assert browser.texts(cells.format(3)) == ["0.7000"]
     browser.open("names", replace(page, heads=heads), size=PHONE)
     assert browser.run("return document.documentElement.scrollWidth") == PHONE[0]
 

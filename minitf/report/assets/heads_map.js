@@ -98,7 +98,7 @@ function showFacts() {
   const head = selected();
   const names = namesOf(head);
   const others = head.roles.filter((role) => !role.named);
-  const list = el("ul", { class: "names" }, ...names.map((role) => roleLine(role)));
+  const list = el("ul", { class: "names" }, ...names.map((role, i) => roleLine(role, names[i + 1])));
   if (!names.length) list.append(el("li", {}, tr("facts.none")));
   const rest = el("dl", {});
   for (const role of others) rest.append(el("dt", { title: word(role.role, "about") }, word(role.role)), el("dd", {}, roleText(role), ` (${tr("facts.below")})`));
@@ -112,9 +112,12 @@ function showFacts() {
   $("facts").replaceChildren(list, effectLine(head), rest.children.length ? more : "");
 }
 
-function roleLine(role) {
-  const about = word(role.role, "about") || tr(role.role.startsWith("offset ") ? "about.offset" : "about.role");
-  return el("li", {}, el("b", {}, word(role.role)), " ", roleText(role), about ? el("small", { class: "block" }, about) : "");
+const aboutRole = (role) => word(role.role, "about") || tr(role.role.startsWith("offset ") ? "about.offset" : "about.role");
+
+// Roles that mean the same are explained once, under the last of them.
+function roleLine(role, next) {
+  const about = next && aboutRole(next) === aboutRole(role) ? "" : el("small", { class: "block" }, aboutRole(role));
+  return el("li", {}, el("b", {}, word(role.role)), " ", roleText(role), about);
 }
 
 function roleText(role) {
