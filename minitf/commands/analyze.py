@@ -135,7 +135,7 @@ def look(
     from minitf.analysis.chosen import chosen_heads
     from minitf.analysis.findings import find_out
 
-    model, run_cfg, data, about = load(user_path(run), run, cfg, typed)
+    model, run_cfg, data, about = load(user_path(run), run, cfg, typed, heads)
     batches = rows(data, cfg.n)
     found = find_out(
         model,
@@ -166,7 +166,9 @@ def check_settings(cfg: DictConfig) -> None:
         raise ConfigError(f"lang ({cfg.lang!r}) must be en or zh")
 
 
-def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.Module, DictConfig, BaseData, Any]:
+def load(
+    folder: Path, run: str, cfg: DictConfig, typed: list[str], heads: str | None = None
+) -> tuple[nn.Module, DictConfig, BaseData, Any]:
     """Model, config, prepared data, and what is to be said about them.
 
     Args:
@@ -174,10 +176,12 @@ def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.
         run: as typed.
         cfg: `checkpoint` and `allow` of it are read.
         typed: settings of the data.
+        heads: as typed; only checked.
 
     Raises:
         ConfigError, DataError: as for `analyze`.
     """
+    from minitf.analysis.chosen import chosen_heads
     from minitf.commands.rehearse import fit_to_task
     from minitf.commands.start import Start, check_same_data, read_record
     from minitf.runs import check_config, load_run
@@ -187,6 +191,7 @@ def load(folder: Path, run: str, cfg: DictConfig, typed: list[str]) -> tuple[nn.
     model, tokenizer, run_cfg = load_run(folder, cfg.checkpoint, allow)
     # beside the model its data and its task are built: what they are made of is asked first
     check_config(OmegaConf.to_container(run_cfg), allow)
+    chosen_heads(model, heads)  # before the data, which may take minutes
     record = read_record(folder)
     data_cfg, added = look_at(run_cfg, typed, record["choices"].get("data"))
     if added:

@@ -11,6 +11,7 @@ WIDTH, HEIGHT = 420, 190
 LEFT, RIGHT, TOP, BOTTOM = 52, 40, 10, 26  # room for numbers at the axes and names at the ends
 NAME = 11  # pixels of height that a name at the end of a curve takes
 LOG_ABOVE = 1000  # largest over smallest value from which a logarithmic axis is the readable one
+SKEWED = 4  # last step over the middle one from which steps are taken to be on a log schedule
 Points = Sequence[tuple[float, float]]
 
 
@@ -22,6 +23,7 @@ class Axis:
         low, high: values at the ends.
         start, end: pixels there.
         log: the logarithm of a value is what is even.
+        plus: is added before the logarithm, 1 for steps that begin with 0.
     """
 
     low: float
@@ -29,22 +31,18 @@ class Axis:
     start: float
     end: float
     log: bool = False
+    plus: float = 0.0
 
     def __call__(self, value: float) -> float:
-        low, high, value = (
-            (math.log10(v) for v in (self.low, self.high, value))
-            if self.log
-            else (
-                self.low,
-                self.high,
-                value,
-            )
-        )
+        low, high, value = (math.log10(v + self.plus) if self.log else v for v in (self.low, self.high, value))
         return self.start + (value - low) / (high - low) * (self.end - self.start)
 
     def ticks(self) -> list[dict[str, Any]]:
         """Round values inside, with their places and texts."""
-        values = _powers(self.low, self.high) if self.log else _round_values(self.low, self.high)
+        if self.log and self.plus:
+            values = [0.0, *_powers(1, self.high)] if self.low == 0 else _powers(self.low, self.high)
+        else:
+            values = _powers(self.low, self.high) if self.log else _round_values(self.low, self.high)
         return [{"at": round(self(v), 1), "text": short(v)} for v in values]
 
 
@@ -54,6 +52,7 @@ def picture(series: Mapping[str, Points], low: float | None = None, high: float 
     Args:
         series: name -> points; values that are not finite leave a gap.
         low, high: ends of the upright axis; None: as the values are, on a logarithmic axis if they span three powers.
+            The other axis is logarithmic where most steps are early ones.
 
     Returns:
         sizes, `lines` (name, path, last point), `x` and `y` (ticks), `log`, and `table`: rows of the twin in numbers.
@@ -63,7 +62,9 @@ def picture(series: Mapping[str, Points], low: float | None = None, high: float 
     ys = [y for points in finite.values() for _, y in points] or [0.0]
     log = low is None and high is None and min(ys) > 0 and max(ys) / min(ys) >= LOG_ABOVE
     y_low, y_high = _range(min(ys) if low is None else low, max(ys) if high is None else high, log)
-    x = Axis(*_range(min(xs), max(xs), False, 0), LEFT, WIDTH - RIGHT)
+    steps = sorted(set(xs))
+    log_x = steps[0] >= 0 and len(steps) > 4 and SKEWED * steps[len(steps) // 2] < steps[-1]
+    x = Axis(*_range(min(xs), max(xs), False, 0), LEFT, WIDTH - RIGHT, log_x, 1.0 if log_x else 0.0)
     y = Axis(y_low, y_high, HEIGHT - BOTTOM, TOP, log)
     lines = []
     for i, (name, points) in enumerate(series.items()):
@@ -82,6 +83,7 @@ def picture(series: Mapping[str, Points], low: float | None = None, high: float 
         "height": HEIGHT,
         "frame": [LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM],
         "x_range": [x.low, x.high],
+        "x_log": log_x,
         "lines": lines,
         "x": x.ticks(),
         "y": y.ticks(),

@@ -83,9 +83,15 @@ def _head(report: HeadReport, found: Findings, top: Sequence[TopRow]) -> Head:
         roles=tuple(_roles(report)),
         effect=sign * effect.lost["all"] if effect else None,
         controls=tuple(sign * lost["all"] for _, lost in effect.controls) if effect else (),
-        metrics={name: report.scores.get(name) for name in METRICS},
+        metrics={name: _metric(report, name) for name in METRICS},
         top_rows=tuple(top),
     )
+
+
+def _metric(report: HeadReport, name: str) -> float | None:
+    """A score; offsets with the sign that names have, as "offset -2" for two tokens before."""
+    value = report.scores.get(name)
+    return -value if name == "best_offset" and value is not None else value
 
 
 def _roles(report: HeadReport) -> Iterable[Role]:
@@ -141,7 +147,8 @@ def _movie(
     for step, model in snapshots:
         measured = measure(model, few)
         scores = {name: score for name, (score, _) in PATTERNS.items()}
-        scores |= {role: ACCURACY + role for report in found.heads()[:1] for role in report.baselines}
+        # heads of an encoder, which are the first of a model that translates, have no roles
+        scores |= {role: ACCURACY + role for report in found.heads() for role in report.baselines}
         values: dict[str, list[float | None]] = {}
         for name, score in scores.items():
             of_heads = [

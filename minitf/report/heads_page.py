@@ -57,8 +57,8 @@ def write_heads_page(path: str | Path, page: HeadsPage, lang: str = "en") -> int
         "question": page.question,
         "notes": [*left_out, *page.notes],
         "health": [
-            {"name": name, "picture": picture({f"L{i}": points for i, points in layers.items()})}
-            for name, layers in page.health.items()
+            {"name": name, "kind": kind, "picture": picture({f"L{i}": points for i, points in layers.items()})}
+            for (name, kind), layers in ((_measure_and_kind(label), layers) for label, layers in page.health.items())
         ],
         "over_time": _over_time(page),
         "metrics": list(dict.fromkeys(name for head in page.heads for name in head.metrics)),
@@ -205,6 +205,12 @@ def _roles(head: Head) -> list[dict[str, Any]]:
         }
         for r in roles
     ]
+
+
+def _measure_and_kind(label: str) -> tuple[str, str]:
+    """("token_cosine", "encoder") of "token_cosine (encoder)"; no kind where there is only one."""
+    name, _, kind = label.rstrip(")").rpartition(" (")
+    return (name, kind) if name else (label, "")
 
 
 def _over_time(page: HeadsPage) -> list[dict[str, Any]]:

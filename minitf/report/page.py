@@ -121,6 +121,7 @@ def _environment() -> Environment:
     loader = FunctionLoader(asset)
     made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     made.filters["number"] = number
+    made.filters["measure"] = lambda value: number(value, 0 if isinstance(value, float) and value.is_integer() else 4)
     return made
 
 

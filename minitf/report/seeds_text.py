@@ -12,7 +12,7 @@ from minitf.analysis.heads.measure import ACCURACY, MASS
 from minitf.analysis.heads.names import PATTERNS
 from minitf.analysis.matching import role_stability
 from minitf.errors import ConfigError
-from minitf.report.lines import lines
+from minitf.report.lines import lines, signed_range
 
 if TYPE_CHECKING:
     from minitf.analysis.findings import Findings
@@ -63,10 +63,16 @@ def _names(runs: Sequence[Findings]) -> str:
         heads = "; ".join(
             " ".join(s.name(h) for s, h in found.sets[name].heads) if name in found.sets else "-" for found in runs
         )
-        rows.append((name, f"{len(own)} of {len(runs)}", heads, span(values), signed(lost), signed(controls)))
+        rows.append(
+            (name, f"{len(own)} of {len(runs)}", heads, span(values), signed_range(lost), signed_range(controls))
+        )
     if len(rows) == 1:
         return "No head has a name in any of them."
-    return "\n".join(["Heads with a name, and what is lost without all of them:", *lines(rows)])
+    what = (
+        "Heads with a name, and what is lost without all of them together, beside random sets of as many others\n"
+        "(lowest to highest; of score: any head with that name in any run):"
+    )
+    return "\n".join([what, *lines(rows)])
 
 
 def owners(found: Findings) -> dict[str, tuple[HeadReport, float, float]]:
@@ -97,7 +103,9 @@ def _owners(runs: Sequence[Findings]) -> str:
     for role in found[0]:
         each = [one[role] for one in found]
         places = "; ".join(head.place for head, _, _ in each)
-        rows.append((role, places, signed([own for _, own, _ in each]), signed([other for _, _, other in each])))
+        rows.append(
+            (role, places, signed_range([own for _, own, _ in each]), signed_range([other for _, _, other in each]))
+        )
     different = [len({head.place for head, _, _ in one.values()}) for one in found]
     n = len(found[0])
     told = f"{n} roles are owned by {', '.join(map(str, different))} different heads."
@@ -140,19 +148,20 @@ def _matched(runs: Sequence[Findings]) -> str:
     if not found:
         return ""
     places = [head.place for head in runs[0].battery.heads]
-    rows = [("score", "best head of each", "spread", "head of the first run: scores of its partners")]
+    rows = [("score", "best head of each run", "spread", "two heads and their partners")]
     for role in found:
         top = sorted(range(len(places)), key=lambda i: -max(role.matched[i]))[:2]
         partners = "; ".join(f"{places[i]}: {' '.join(f'{x:.2f}' for x in role.matched[i])}" for i in top)
         rows.append((role.role, " ".join(f"{x:.2f}" for x in role.best), f"{role.spread:.2f}", partners))
-    return "\n".join(["Heads matched to those of the first run, layer by layer, by all their scores:", *lines(rows)])
+    what = (
+        "Heads matched to those of the first run, layer by layer, by all their scores: numbers of heads mean nothing,\n"
+        "so each is paired with the most similar one of each other run. spread: largest minus smallest of the best\n"
+        "heads; then the two best heads of the first run, each with its own score and its partners'.\n"
+        "The score of a role is here the weight on what its gold says, not the share of right answers:"
+    )
+    return "\n".join([what, *lines(rows)])
 
 
 def span(values: Sequence[float]) -> str:
     """Lowest to highest."""
     return f"{min(values):.3f} to {max(values):.3f}" if values else "none"
-
-
-def signed(values: Sequence[float]) -> str:
-    """Lowest to highest, with signs."""
-    return f"{min(values):+.3f} to {max(values):+.3f}" if values else "none"

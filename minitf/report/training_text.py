@@ -14,7 +14,7 @@ MOST_ROWS = 12  # of the table; those around changes are kept
 
 
 def training_text(snapshots: Sequence[Snapshot], metrics: Sequence[Mapping[str, float]]) -> str:
-    """A table, and a line for each pattern that some head came to show; "" without snapshots.
+    """A table of patterns and roles, and a line for each pattern that some head came to show; "" without snapshots.
 
     Args:
         snapshots: in order, with the scores of all heads.
@@ -22,21 +22,27 @@ def training_text(snapshots: Sequence[Snapshot], metrics: Sequence[Mapping[str, 
     """
     if not snapshots:
         return ""
-    known = [name for name in PATTERNS if any(name in snapshot.scores for snapshot in snapshots)]
+    measured = dict.fromkeys(name for snapshot in snapshots for name in snapshot.scores)
+    known = [*(name for name in PATTERNS if name in measured), *(name for name in measured if name not in PATTERNS)]
     courses = {name: [(s.step, best(s, name)) for s in snapshots if name in s.scores] for name in known}
     losses = {int(row["step"]): row["val/loss"] for row in metrics if "val/loss" in row}
-    rows = [("step", "validation loss", *known)]
-    for snapshot in chosen(snapshots, courses):
-        values = [f"{best(snapshot, name):.3f}" if name in snapshot.scores else "" for name in known]
-        loss = losses.get(snapshot.step)
-        rows.append((f"{snapshot.step:,}", f"{loss:.4f}" if loss is not None else "", *values))
+    shown = chosen(snapshots, courses)
+    with_loss = any(snapshot.step in losses for snapshot in shown)  # not if it was validated at other steps only
+    rows = [("step", *(["validation loss"] if with_loss else []), *known)]
+    for snapshot in shown:
+        row = [f"{snapshot.step:,}"]
+        if with_loss:
+            row.append(f"{losses[snapshot.step]:.4f}" if snapshot.step in losses else "")
+        rows.append((*row, *(f"{best(snapshot, name):.3f}" if name in snapshot.scores else "" for name in known)))
     told = []
     for name, course in courses.items():
+        if name not in PATTERNS:
+            continue
         level = PATTERNS[name][1]
         since = phase_change(course, level)
         if since is not None:
             told.append(f"{name}: some head is at {level} or more from step {since:,} on")
-    return "\n".join(["Along the training, the best score of any head:", *lines(rows), *told])
+    return "\n".join(["Along the training, the best score of any head, 0 to 1, from snapshots:", *lines(rows), *told])
 
 
 def best(snapshot: Snapshot, name: str) -> float:

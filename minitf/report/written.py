@@ -65,7 +65,7 @@ def write(
 
 
 def figures(out: Path, page: HeadsPage) -> list[Path]:
-    """Maps of the first example by kind, scores of each role that names a head, and effects; the PNG of each.
+    """Maps of the first example by kind, scores by kind of each role that names a head, and effects; the PNG of each.
 
     Args:
         out: the folder.
@@ -75,11 +75,13 @@ def figures(out: Path, page: HeadsPage) -> list[Path]:
     for attention in first.attention:
         own = [layer for layer in page.layers if layer.kind == attention.kind]
         written += draw_maps(out / f"maps_{attention.kind}", attention, own, f"{page.title}, {first.label}")
-    for role in dict.fromkeys(role.role for head in page.heads for role in head.roles if role.named):
-        written += draw_scores(out / f"scores_{file_name(role)}", page.heads, role)
+    several = len(page.kinds()) > 1
+    named = dict.fromkeys((head.kind, role.role) for head in page.heads for role in head.roles if role.named)
+    for kind, role in named:
+        name = f"scores_{kind}_{file_name(role)}" if several else f"scores_{file_name(role)}"
+        written += draw_scores(out / name, [head for head in page.heads if head.kind == kind], role)
     tried = [head for head in page.heads if head.effect is not None]
     if tried:
-        several = len(page.kinds()) > 1
         places = [f"{head.kind} {head.layer}.{head.head}" if several else f"{head.layer}.{head.head}" for head in tried]
         written += draw_effects(out / "effects", tried, places, page.effect_of)
     return [path for path in written if path.suffix == ".png"]

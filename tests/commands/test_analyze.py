@@ -98,12 +98,14 @@ def test_without_untrained_models_nothing_is_named(runs):
     assert "No head has a name" in text
 
 
-def test_heads_can_be_chosen(runs):
+def test_heads_can_be_chosen(runs, monkeypatch):
     found, text = looked(runs["answer"], heads="1.0, 0")
     assert set(found["effects"]) == {"0.0", "0.1", "0.2", "0.3", "1.0"}
     assert "1.1" not in re.findall(r"^  (\d\.\d)", text, re.MULTILINE)
+    assert "none: its layer has no other head, or heads= leaves them out" in text  # of 1.0
     found, _ = looked(runs["seq2seq"], heads="cross")
     assert all(place.startswith("cross ") for place in found["effects"])
+    monkeypatch.setattr("minitf.commands.analyze.prepare", lambda *_: pytest.fail("data is prepared for nothing"))
     with pytest.raises(ConfigError, match=r"there is no '7.1'; there are 0.0 to 0.3, 1.0 to 1.3"):
         looked(runs["answer"], heads="7.1")
 
@@ -113,6 +115,7 @@ def test_the_page_shows_training_and_health(runs):
     page = (runs["seq2seq"] / "analysis" / "heads.html").read_text(encoding="utf-8")
     steps = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.DOTALL)[1])["snapshots"]
     assert [snapshot["step"] for snapshot in steps] == [2, 4]
+    assert 'figure data-role="reverse"' in page  # the role of cross-attention, along the training
     looked(runs["answer"])
     assert "relative_residual" in (runs["answer"] / "analysis" / "heads.html").read_text(encoding="utf-8")
 

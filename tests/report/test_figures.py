@@ -1,12 +1,15 @@
 """Figures: the same bytes for the same data, the right cell has the right colour."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from made_pages import HOSTILE, decoder_page, encoder_decoder_page
 
+from minitf.report import written
 from minitf.report.figures import draw_effects, draw_maps, draw_scores, ramp
+from minitf.report.heads_data import Role
 
 MASKED = (0xCF, 0xC6, 0xB8)
 
@@ -24,6 +27,20 @@ def test_the_same_data_give_the_same_bytes(tmp_path):
     for one, other in zip(first, second, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
         assert b"202" not in one.read_bytes()[:400]  # no date
+
+
+def test_scores_are_drawn_kind_by_kind(tmp_path, monkeypatch):
+    page = encoder_decoder_page()
+    role = Role("previous-token", 0.9, 0.1, None, True)
+    heads = tuple(replace(h, roles=(role,)) if h.kind != "cross" else h for h in page.heads)
+    drawn = {}
+    monkeypatch.setattr(written, "draw_scores", lambda path, heads, role: drawn.update({path.name: heads}) or [])
+    monkeypatch.setattr(written, "draw_maps", lambda *_: [])
+    written.figures(tmp_path, replace(page, heads=heads))
+    assert {name: {h.kind for h in heads} for name, heads in drawn.items()} == {
+        "scores_encoder_previous-token": {"encoder"},  # heads of two kinds have the same layer and number
+        "scores_decoder_previous-token": {"decoder"},
+    }
 
 
 def test_cross_attention_is_drawn(tmp_path):

@@ -8,6 +8,7 @@ from headless import CHROMIUM, DRIVER, NARROW, PHONE, WIDE, Browser
 from made_pages import HOSTILE, decoder_page, diagonal_page, encoder_decoder_page
 
 from minitf.report.figures import ramp
+from minitf.report.heads_data import Role
 from minitf.report.page import KINDS
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="needs chromium and chromedriver")
@@ -151,6 +152,7 @@ def test_256_tokens_are_drawn_without_a_wait(browser):
         )
         assert sorted(times)[3] < 400
     assert " of 32896 lines" in browser.text("#lines-note")
+    assert "too many tokens for labels" in browser.text("#map-kind")
     many = "{ values: Uint16Array.from({ length: 40000 }, (_, i) => 20000 + (i * 7919) % 40000) }"
     chosen = browser.run(
         f"const found = chooseLines({many}); return [found.lines.length, Math.round(found.least * 65535)]"
@@ -220,6 +222,62 @@ def test_filter_and_sorting(browser):
     assert browser.texts("#heads-table tr[data-head='3'] td")[:2] == ["previous token (no name)", "0.0500"]
 
 
+def test_the_filter_knows_the_kinds_of_attention(browser):
+    page = encoder_decoder_page()
+    rows = "#heads-table tbody tr:not([hidden]) th"
+    browser.open("encoder_decoder_page", page)
+    browser.choose("#f-kind", "cross")
+    assert browser.texts(rows) == ["cross 0.0", "cross 0.1", "cross 1.0", "cross 1.1"]
+    assert browser.text("#matches") == "4 of 11 heads"
+    assert browser.text("#map-title") == "Head cross 0.0"  # the small maps are of that kind, too
+    assert browser.run("return document.querySelectorAll('.thumb.faint').length") == 0
+    link = browser.run("return location.hash")
+    browser.click("#kinds input[value=encoder]")  # the other choice takes the filter with it
+    assert browser.texts(rows) == ["encoder 0.0", "encoder 0.2", "encoder 0.5"]
+    assert browser.run("return $('f-kind').value") == "encoder"
+    browser.open("encoder_decoder_page", page, link=link)
+    assert browser.run("return [$('f-kind').value, $('filter').open]") == ["cross", True]
+    browser.click("#f-clear")
+    assert len(browser.texts(rows)) == 11
+    browser.open("decoder_page", decoder_page())
+    assert browser.run("return $('f-kind').parentElement.hidden")  # one kind is no choice
+    assert browser.log() == []
+
+
+def test_every_name_of_a_head_is_shown(browser):
+    page = decoder_page()
+    roles = (Role("induction", 0.9, 0.2, None, True), Role("day", 0.8, 0.1, 0.3, True), Role("sink", 0.1, 0.2))
+    roles = (*roles, Role("year", 0.7, 0.1, 0.3, True))
+    heads = tuple(replace(h, roles=roles) if (h.layer, h.head) == (1, 0) else h for h in page.heads)
+    browser.open("names", replace(page, heads=heads), link="#head=3")
+    assert browser.text("#map-title") == "Head 1.0: induction, day, year"
+    assert browser.texts(".thumb[data-head='3'] .thumb-name span") == ["induction", "day", "year"]
+    cells = "#heads-table tr[data-head='3'] td:nth-child({}) div"
+    found = [browser.texts(cells.format(column)) for column in (2, 3, 4, 5)]
+    assert found[:2] == [["induction", "day", "year"], ["0.9000", "0.8000", "0.7000"]]
+    assert found[2:] == [["0.2000", "0.1000", "0.1000"], ["–", "0.3000", "0.3000"]]
+    told = ["mean weight on what followed the same token before", "share of its answers whose largest weight is where"]
+    assert [text[: len(told[i])] for i, text in enumerate(browser.texts("#facts li small"))] == told  # once for two
+    browser.choose("#f-role", "year")
+    assert browser.texts(cells.format(3)) == ["0.7000"]
+    browser.open("names", replace(page, heads=heads), size=PHONE)
+    assert browser.run("return document.documentElement.scrollWidth") == PHONE[0]
+
+
+def test_a_head_that_matters_less_than_every_control_is_not_beyond_them(browser):
+    page = decoder_page()
+    effects = {0: (-0.02, (-0.3, -0.1)), 1: (0.02, (0.1, 0.3)), 2: (-0.2, (-0.3, -0.1)), 3: (0.4, (0.1, 0.3))}
+    heads = [replace(h, effect=None, controls=()) for h in page.heads]
+    for i, (effect, controls) in effects.items():
+        heads[i] = replace(heads[i], effect=effect, controls=controls)
+    browser.open("verdicts", replace(page, heads=tuple(heads)))
+    assert browser.run("return HEADS.map(verdict)") == ["less", "less", "within", "beyond", "", ""]
+    browser.choose("#f-effect", "less")
+    assert browser.texts("#heads-table tbody tr:not([hidden]) th") == ["0.0", "0.1"]
+    browser.click(".thumb[data-head='0']")
+    assert "less than every control" in browser.text("#facts")
+
+
 def test_the_keyboard_moves_through_heads(browser):
     browser.open("decoder_page", decoder_page(), link="#head=0")
     assert browser.run("return document.querySelectorAll('.thumb[tabindex=\"0\"]').length") == 1
@@ -252,6 +310,17 @@ def test_the_movie_shows_the_maps_of_its_steps(browser):
     browser.open("decoder_page", page, reduced_motion="reduce")
     assert browser.run("return $('play').hidden")
     assert "less motion" in browser.text("#movie-hint")
+
+
+def test_the_mark_of_the_movie_stands_at_its_step_on_a_log_axis(browser):
+    page = decoder_page()
+    snapshots = tuple(replace(page.snapshots[1], step=step) for step in (0, 1, 2, 4, 8, 16, 64))
+    browser.open("log_steps", replace(page, snapshots=snapshots))
+    for frame in (0, 3, 6):
+        browser.choose("#step", str(frame))
+        mark = browser.run("return Number(document.querySelector('#movie .now').getAttribute('x1'))")
+        path = browser.run("return document.querySelector('#movie path.line').getAttribute('d')")
+        assert mark == pytest.approx(float(path[1:].split("L")[frame].split()[0]), abs=0.06)
 
 
 def test_paper_is_light_on_a_dark_screen(browser):

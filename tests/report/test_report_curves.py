@@ -40,6 +40,16 @@ def test_three_powers_of_ten_make_a_logarithmic_axis():
     assert min(steps) > 0.98 * max(steps)
 
 
+def test_steps_on_a_log_schedule_are_not_squeezed():
+    drawn = picture({"a": [(s, 0.5 * s) for s in (0, 1, 3, 7, 15, 31, 63)]})
+    places = [float(part.split()[0]) for part in drawn["lines"][0]["path"][1:].split("L")]
+    steps = [b - a for a, b in pairwise(places)]
+    assert drawn["x_log"]
+    assert max(steps) - min(steps) < 0.3  # these steps plus 1 are powers of 2
+    assert [tick["text"] for tick in drawn["x"]] == ["0", "1", "10"]
+    assert not picture({"a": [(s, 0.5 * s) for s in range(0, 700, 100)]})["x_log"]
+
+
 def test_names_at_the_ends_do_not_cover_each_other():
     drawn = picture({f"L{i}": [(0, 0.0), (1, 1.0 + i / 1000)] for i in range(6)})
     ends = sorted(line["end"] for line in drawn["lines"])

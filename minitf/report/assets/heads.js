@@ -3,8 +3,8 @@
 
 const STORED = {
   head: { below: HEADS.length }, example: { below: DATA.examples.length }, row: { below: 1e6 }, column: { below: 1e6 },
-  frame: { below: FRAMES.length + 1 }, scale: Object.keys(SCALES), layer: HEADS.map((head) => String(head.layer)),
-  number: HEADS.map((head) => String(head.head)), role: ROLES, effect: ["beyond", "within"], named: ["yes"],
+  frame: { below: FRAMES.length + 1 }, scale: Object.keys(SCALES), kind: KINDS, layer: HEADS.map((head) => String(head.layer)),
+  number: HEADS.map((head) => String(head.head)), role: ROLES, effect: ["beyond", "within", "less"], named: ["yes"],
 };
 
 // Change the state and show what follows from it.
@@ -84,7 +84,9 @@ function wireChoices() {
 // The head at the same place in another kind, or the first one.
 function chooseKind(kind) {
   const same = headIndex(kind, selected().layer, selected().head);
-  select({ head: same >= 0 ? same : HEADS.findIndex((head) => head.kind === kind) });
+  const filter = state.kind ? { kind } : {}; // a filter of another kind would leave nothing of this one
+  select({ head: same >= 0 ? same : HEADS.findIndex((head) => head.kind === kind), ...filter });
+  $("f-kind").value = state.kind;
 }
 
 // ---- training
@@ -138,7 +140,8 @@ function showMovie() {
     const axis = svg.querySelector(".axis");
     mark.setAttribute("visibility", step === null ? "hidden" : "visible");
     const [left, right] = [Number(axis.getAttribute("x1")), Number(axis.getAttribute("x2"))];
-    const share = (step - Number(svg.dataset.low)) / (Number(svg.dataset.high) - Number(svg.dataset.low));
+    const along = (value) => (svg.dataset.log ? Math.log10(Number(value) + 1) : Number(value));
+    const share = (along(step) - along(svg.dataset.low)) / (along(svg.dataset.high) - along(svg.dataset.low));
     for (const end of ["x1", "x2"]) mark.setAttribute(end, left + share * (right - left));
   }
 }
@@ -148,8 +151,8 @@ function showMovie() {
 // The head to begin with: the one whose name and effect are the surest.
 function clearest() {
   const sure = (head) => {
-    const role = bestName(head);
-    return role ? 10 * (beyond(head) > 0) + role.score - role.null : -1;
+    const role = namesOf(head)[0];
+    return role ? 10 * (verdict(head) === "beyond") + role.score - role.null : -1;
   };
   return HEADS.reduce((best, head, i) => (sure(head) > sure(HEADS[best]) ? i : best), 0);
 }

@@ -10,32 +10,38 @@ const FRAMES = DATA.snapshots.filter((snapshot) => Object.keys(snapshot.maps).le
 // What is shown. frame: which of FRAMES, FRAMES.length for the trained model.
 const state = {
   head: 0, example: 0, row: 0, column: 0, frame: FRAMES.length, scale: "sqrt",
-  layer: "", number: "", role: "", effect: "", named: false,
+  kind: "", layer: "", number: "", role: "", effect: "", named: false,
 };
 
 const selected = () => HEADS[state.head];
-const bestName = (head) => (head.roles.length && head.roles[0].named ? head.roles[0] : null);
-const roleOf = (head) => (state.role ? head.roles.find((role) => role.role === state.role) ?? null : bestName(head));
+const namesOf = (head) => head.roles.filter((role) => role.named);
+const namesText = (head) => namesOf(head).map((role) => word(role.role)).join(", ");
+// The roles that the table tells of a head: that of the filter, else all of its names.
+const rolesOf = (head) => (state.role ? head.roles.filter((role) => role.role === state.role) : namesOf(head));
+const roleOf = (head) => rolesOf(head)[0] ?? null;
 const layersOf = (kind) => DATA.layers.filter((layer) => layer.kind === kind);
 
 function headIndex(kind, layer, number) {
   return HEADS.findIndex((head) => head.kind === kind && head.layer === layer && head.head === number);
 }
 
-// +1 beyond every control, -1 among them, 0 unknown.
-function beyond(head) {
-  if (typeof head.effect !== "number" || !head.controls.length) return 0;
-  return head.effect < head.controls[0] || head.effect > head.controls[head.controls.length - 1] ? 1 : -1;
+// "beyond" every control, farther from 0 or on the other side of it; "less" than every one; "within" them; "" unknown.
+function verdict({ effect, controls }) {
+  if (typeof effect !== "number" || !controls.length) return "";
+  const [low, high] = [controls[0], controls[controls.length - 1]];
+  if (effect >= low && effect <= high) return "within";
+  return (effect < low ? effect < 0 : effect > 0) ? "beyond" : "less";
 }
 
 function matches(head) {
   const role = roleOf(head);
   return (
+    (state.kind === "" || head.kind === state.kind) &&
     (state.layer === "" || head.layer === Number(state.layer)) &&
     (state.number === "" || head.head === Number(state.number)) &&
     (state.role === "" || role !== null) &&
     (!state.named || (role !== null && role.named)) &&
-    (state.effect === "" || beyond(head) === (state.effect === "beyond" ? 1 : -1))
+    (state.effect === "" || verdict(head) === state.effect)
   );
 }
 

@@ -30,13 +30,14 @@ function buildGrid() {
 function thumb(index) {
   const head = HEADS[index];
   const canvas = el("canvas", { "aria-hidden": "true" });
-  const role = bestName(head);
-  const label = role ? `${head.name}, ${word(role.role)} ${fmt(role.score, 2)}, ${tr("null")} ${fmt(role.null, 2)}` : head.name;
+  const names = namesOf(head);
+  const scores = names.map((role) => `${word(role.role)} ${fmt(role.score, 2)}, ${tr("null")} ${fmt(role.null, 2)}`);
+  const label = [head.name, ...scores].join(", ");
   const button = el(
     "button",
     { type: "button", class: "thumb", role: "radio", "data-head": index, "aria-label": label, title: label },
     canvas,
-    el("span", { class: "thumb-name" }, role ? word(role.role) : ""),
+    el("span", { class: "thumb-name" }, ...names.map((role) => el("span", {}, word(role.role)))),
   );
   button.addEventListener("click", () => select({ head: index }));
   thumbs.push({ index, button, canvas });
@@ -89,20 +90,26 @@ function buildFilter() {
     for (const value of values) $(id).append(el("option", { value }, text(value)));
   };
   const numbers = (key) => [...new Set(HEADS.map((head) => head[key]))].sort((a, b) => a - b);
+  add("f-kind", KINDS, (kind) => tr(`kind.${kind}`));
+  $("f-kind").parentElement.hidden = KINDS.length < 2;
   add("f-layer", numbers("layer"));
   add("f-head", numbers("head"));
   add("f-role", ROLES, word);
-  const fields = { "f-layer": "layer", "f-head": "number", "f-role": "role", "f-effect": "effect" };
+  const fields = { "f-kind": "kind", "f-layer": "layer", "f-head": "number", "f-role": "role", "f-effect": "effect" };
   for (const [id, name] of Object.entries(fields)) {
     $(id).value = state[name];
-    $(id).addEventListener("change", () => select({ [name]: $(id).value }));
+    $(id).addEventListener("change", () => {
+      select({ [name]: $(id).value });
+      // else every head of the grid would be faint
+      if (name === "kind" && state.kind && state.kind !== selected().kind) chooseKind(state.kind);
+    });
   }
   $("f-named").checked = state.named;
   $("f-named").addEventListener("change", () => select({ named: $("f-named").checked }));
   $("f-clear").addEventListener("click", () => {
     for (const id of Object.keys(fields)) $(id).value = "";
     $("f-named").checked = false;
-    select({ layer: "", number: "", role: "", effect: "", named: false });
+    select({ kind: "", layer: "", number: "", role: "", effect: "", named: false });
   });
   if (Object.values(fields).some((name) => state[name] !== "") || state.named) $("filter").open = true;
 }

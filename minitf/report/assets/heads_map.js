@@ -36,11 +36,12 @@ function labelMap() {
 
 function titleMap() {
   const head = selected();
-  const role = bestName(head);
-  const title = role ? tr("map.title.named", { name: head.name, role: word(role.role) }) : tr("map.title", { name: head.name });
+  const role = namesText(head);
+  const title = role ? tr("map.title.named", { name: head.name, role }) : tr("map.title", { name: head.name });
   const step = state.frame < FRAMES.length ? `, ${tr("step.shown", { step: FRAMES[state.frame].step })}` : "";
   $("map-title").textContent = title + step;
-  $("map-kind").textContent = tr(`kind.${head.kind}.about`);
+  const labelled = $("map-frame").classList.contains("labelled");
+  $("map-kind").textContent = tr(`kind.${head.kind}.about`) + (labelled ? "" : tr("map.unlabelled"));
   const map = shownMap();
   $("map-canvas").setAttribute("aria-label", tr("map.label", { name: head.name, queries: map.rows, keys: map.columns }));
   $("map-canvas").dataset.head = state.head;
@@ -95,14 +96,15 @@ function moveRow(event) {
 
 function showFacts() {
   const head = selected();
-  const names = head.roles.filter((role) => role.named);
+  const names = namesOf(head);
   const others = head.roles.filter((role) => !role.named);
-  const list = el("ul", { class: "names" }, ...names.map((role) => roleLine(role)));
+  const list = el("ul", { class: "names" }, ...names.map((role, i) => roleLine(role, names[i + 1])));
   if (!names.length) list.append(el("li", {}, tr("facts.none")));
   const rest = el("dl", {});
-  for (const role of others) rest.append(el("dt", {}, word(role.role)), el("dd", {}, roleText(role), ` (${tr("facts.below")})`));
+  for (const role of others) rest.append(el("dt", { title: word(role.role, "about") }, word(role.role)), el("dd", {}, roleText(role), ` (${tr("facts.below")})`));
   for (const [name, value] of Object.entries(head.metrics)) {
-    rest.append(el("dt", { title: word(name, "about") }, word(name)), el("dd", {}, fmt(value)));
+    const about = word(name, "about");
+    rest.append(el("dt", {}, word(name)), el("dd", {}, fmtMetric(value), about ? el("small", {}, ` ${about}`) : ""));
   }
   const more = el("details", {}, el("summary", {}, tr("facts.more")), rest);
   const open = $("facts").querySelector("details")?.open; // stays open from head to head
@@ -110,7 +112,13 @@ function showFacts() {
   $("facts").replaceChildren(list, effectLine(head), rest.children.length ? more : "");
 }
 
-const roleLine = (role) => el("li", {}, el("b", {}, word(role.role)), " ", roleText(role));
+const aboutRole = (role) => word(role.role, "about") || tr(role.role.startsWith("offset ") ? "about.offset" : "about.role");
+
+// Roles that mean the same are explained once, under the last of them.
+function roleLine(role, next) {
+  const about = next && aboutRole(next) === aboutRole(role) ? "" : el("small", { class: "block" }, aboutRole(role));
+  return el("li", {}, el("b", {}, word(role.role)), " ", roleText(role), about);
+}
 
 function roleText(role) {
   const parts = [tr("facts.score", { score: fmt(role.score) }), tr("facts.null", { null: fmt(role.null) })];
@@ -125,8 +133,9 @@ function effectLine(head) {
     box.append(tr("facts.effect.none"));
     return box;
   }
-  const verdict = { 1: tr("facts.verdict.beyond"), "-1": tr("facts.verdict.within"), 0: tr("facts.control.none") }[beyond(head)];
-  box.append(el("span", { class: "value" }, tr("facts.effect.value", { effect: signed(head.effect) })), ` ${controlText(head)}${verdict}`);
+  const found = verdict(head);
+  const told = found ? tr(`facts.verdict.${found}`) : tr("facts.control.none");
+  box.append(el("span", { class: "value" }, tr("facts.effect.value", { effect: signed(head.effect) })), ` ${controlText(head)}${told}`);
   const limit = Math.max(1e-9, ...HEADS.flatMap((h) => [h.effect, ...h.controls]).filter(Number.isFinite).map(Math.abs));
   const place = (value) => `${50 + (50 * value) / limit}%`;
   const bar = el("i", { class: head.effect < 0 ? "bar-down" : "bar-up" });

@@ -63,24 +63,25 @@ function sortTable(column) {
   }
 }
 
-// Selected and filtered rows; where the filter asks for a role, its numbers.
+// Selected and filtered rows, a line for each name; where the filter asks for a role, its numbers.
 function markTable() {
   for (const row of $("heads-table").tBodies[0].rows) {
     const index = Number(row.dataset.head);
     const head = HEADS[index];
-    const role = roleOf(head);
+    const roles = rolesOf(head);
     row.hidden = !matches(head);
     row.classList.toggle("on", index === state.head);
-    row.cells[1].textContent = role ? word(role.role) + (role.named ? "" : ` (${tr("no.name")})`) : tr("no.name");
-    ["score", "null", "baseline"].forEach((part, i) => (row.cells[2 + i].textContent = role ? fmt(role[part]) : "–"));
+    const fill = (column, text, none) => row.cells[column].replaceChildren(...(roles.length ? roles.map((role) => el("div", {}, text(role))) : [none]));
+    fill(1, (role) => word(role.role) + (role.named ? "" : ` (${tr("no.name")})`), tr("no.name"));
+    ["score", "null", "baseline"].forEach((part, i) => fill(2 + i, (role) => fmt(role[part]), "–"));
   }
 }
 
 function exactCells(head) {
-  const role = roleOf(head);
-  const parts = ["score", "null", "baseline"].map((part) => (role ? role[part] : ""));
+  const roles = rolesOf(head);
+  const parts = ["score", "null", "baseline"].map((part) => roles.map((role) => exact(role[part])).join(" "));
   const metrics = [...$("heads-table").tHead.rows[0].cells].map((heading) => heading.dataset.sort).filter((name) => name.startsWith("metric."));
-  return [head.name, role ? role.role : "", ...parts, head.effect, head.controls.map(exact).join(" "), ...metrics.map((name) => valueOf(head, name))];
+  return [head.name, roles.map((role) => role.role).join(", "), ...parts, head.effect, head.controls.map(exact).join(" "), ...metrics.map((name) => valueOf(head, name))];
 }
 
 function showTopRows() {

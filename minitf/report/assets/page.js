@@ -63,6 +63,9 @@ function fmt(value, digits = 4) {
   return Number(text) < 0 ? text.replace("-", "−") : text.replace("-", "");
 }
 
+// A measure of a head: whole ones, such as an offset, without a fraction.
+const fmtMetric = (value) => fmt(value, Number.isInteger(value) ? 0 : 4);
+
 // A number for a program: all that is known, ASCII.
 const exact = (value) => (typeof value === "number" ? String(Math.round(value * 1e6) / 1e6) : value ?? "");
 
