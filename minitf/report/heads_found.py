@@ -81,8 +81,8 @@ def _head(report: HeadReport, found: Findings, top: Sequence[TopRow]) -> Head:
         report.site.layer,
         report.head,
         roles=tuple(_roles(report)),
-        effect=sign * effect.lost["all"] if effect else None,
-        controls=tuple(sign * lost["all"] for _, lost in effect.controls) if effect else (),
+        effect=sign * effect.lost["all"] + 0.0 if effect else None,  # not -0.0
+        controls=tuple(sign * lost["all"] + 0.0 for _, lost in effect.controls) if effect else (),
         metrics={name: report.scores.get(name) for name in METRICS},
         top_rows=tuple(top),
     )

@@ -95,13 +95,18 @@ def test_an_effect_is_what_is_lost_when_that_head_alone_is_zero(runs):
 def test_without_untrained_models_nothing_is_named(runs):
     found, text = looked(runs["readouts"], "untrained=0")
     assert not any(head["names"] for head in found["heads"])
-    assert "No head has a name" in text
+    assert "No head has a name: that takes untrained models to compare with" in text
+    lost = [value for effect in found["effects"].values() for value in effect["lost"].values()]
+    assert 0.0 in lost
+    assert "-0.0" not in map(str, lost)
 
 
 def test_heads_can_be_chosen(runs):
     found, text = looked(runs["answer"], heads="1.0, 0")
     assert set(found["effects"]) == {"0.0", "0.1", "0.2", "0.3", "1.0"}
     assert "1.1" not in re.findall(r"^  (\d\.\d)", text, re.MULTILINE)
+    controls = [control["heads"] for control in found["effects"]["1.0"]["controls"]]
+    assert controls == [["1.1"], ["1.2"], ["1.3"]]  # a head that was asked for alone has its controls too
     found, _ = looked(runs["seq2seq"], heads="cross")
     assert all(place.startswith("cross ") for place in found["effects"])
     with pytest.raises(ConfigError, match=r"there is no '7.1'; there are 0.0 to 0.3, 1.0 to 1.3"):
