@@ -70,7 +70,7 @@ def _heads(found: Findings) -> str:
 
 def _sets(found: Findings) -> str:
     if not found.sets:
-        return "No head has a name: none is above the null models and beyond the best fixed offset."
+        return _no_sets(found)
     rows = [("name", "heads", "lost of all", "random sets", "lost of its own", "random sets")]
     for name, effect in found.sets.items():
         own = _lost(effect, name) if name in found.full else ("", "")
@@ -78,9 +78,17 @@ def _sets(found: Findings) -> str:
     n = max((len(effect.controls) for effect in found.sets.values()), default=0)
     what = (
         "All heads with a name together, beside as many without any name, or, where those are too few, without this\n"
-        f"one (up to {n} sets, lowest to highest):"
+        f"one ({f'up to {n} sets, lowest to highest' if n else 'there are no such sets: nothing to compare with'}):"
     )
     return "\n".join([what, *lines(rows)])
+
+
+def _no_sets(found: Findings) -> str:
+    if any(head.names for head in found.battery.heads):
+        return "What the heads with a name are worth is not known: in this model heads cannot be switched off."
+    if not found.battery.settings["untrained"]:
+        return "No head has a name: that takes untrained models to compare with, and there are none (untrained=0)."
+    return "No head has a name: none is above the null models and beyond the best fixed offset."
 
 
 def _roles(found: Findings) -> str:

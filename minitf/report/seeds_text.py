@@ -55,14 +55,15 @@ def to_dict(runs: Sequence[Findings]) -> dict[str, Any]:
 
 def _names(runs: Sequence[Findings]) -> str:
     rows = [("name", "runs", "heads in each", "score", "lost of all", "random sets")]
-    for name in dict.fromkeys(name for found in runs for name in found.sets):
-        own = [found for found in runs if name in found.sets]
+    called = (name.name for found in runs for head in found.battery.heads for name in head.names)
+    for name in dict.fromkeys(called):
+        own = [found for found in runs if found.battery.called(name)]
         values = [n.value for found in own for h in found.battery.called(name) for n in h.names if n.name == name]
-        lost = [found.sets[name].lost["all"] for found in own]
-        controls = [c["all"] for found in own for _, c in found.sets[name].controls]
-        heads = "; ".join(
-            " ".join(s.name(h) for s, h in found.sets[name].heads) if name in found.sets else "-" for found in runs
-        )
+        # recurrent models have names, but heads that cannot be switched off
+        effects = [found.sets[name] for found in own if name in found.sets]
+        lost = [effect.lost["all"] for effect in effects]
+        controls = [lost_then["all"] for effect in effects for _, lost_then in effect.controls]
+        heads = "; ".join(" ".join(head.place for head in found.battery.called(name)) or "-" for found in runs)
         rows.append((name, f"{len(own)} of {len(runs)}", heads, span(values), signed(lost), signed(controls)))
     if len(rows) == 1:
         return "No head has a name in any of them."
