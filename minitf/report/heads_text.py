@@ -100,11 +100,12 @@ def _roles(found: Findings) -> str:
     for head in found.heads():
         if effect := found.effects.get((head.site, head.head)):
             rows.append((head.place, *(f"{effect.lost[role]:+.3f}" for role in roles)))
+    costs = ["What each head alone costs each role:", *lines(rows)] if len(rows) > 1 else []
     best = []
     for role in roles:
         offset = next((h.baselines[role] for h in found.battery.heads if role in h.baselines), None)
         best.append(f"{role}: best fixed offset {-offset[0]:+d} finds {offset[1]:.3f}" if offset else f"{role}: -")
-    return "\n".join(["What each head alone costs each role:", *lines(rows), *best])
+    return "\n".join([*costs, *best])
 
 
 def _lost(effect: RoleEffect, name: str) -> tuple[str, str]:

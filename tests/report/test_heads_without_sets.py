@@ -18,7 +18,7 @@ def findings(names, untrained=3):
     head = HeadReport(SITE, 0, {"accuracy:month": 0.9}, {}, {}, {"month": (0, 0.3, 99)}, names, {})
     settings = {"rows": 8, "untrained": untrained, "shuffles": 5}
     about = {"run": "r", "checkpoint": "best", "step": 1, "data": "Dates"}
-    full = {"all": Answered(1.0, 5, 8)}
+    full = dict.fromkeys(("all", "month", "year"), Answered(1.0, 5, 8))
     return Findings(Battery([head], [], settings), {SITE: (0,)}, "accuracy", full, {}, {}, about)
 
 
@@ -33,6 +33,8 @@ def findings(names, untrained=3):
 def test_the_reason_for_an_empty_table_is_the_right_one(found, told):
     text = table(found)
     assert told in text
+    assert "month: best fixed offset" in text
+    assert "costs each role" not in text  # no head was switched off
     assert ("No head has a name" in text) == (not found.battery.heads[0].names)
 
 
