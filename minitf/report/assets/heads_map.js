@@ -100,7 +100,7 @@ function showFacts() {
   const list = el("ul", { class: "names" }, ...names.map((role) => roleLine(role)));
   if (!names.length) list.append(el("li", {}, tr("facts.none")));
   const rest = el("dl", {});
-  for (const role of others) rest.append(el("dt", {}, word(role.role)), el("dd", {}, roleText(role), ` (${tr("facts.below")})`));
+  for (const role of others) rest.append(el("dt", {}, word(role.role)), el("dd", {}, roleText(role), ` (${tr(whyUnnamed(role))})`));
   for (const [name, value] of Object.entries(head.metrics)) {
     rest.append(el("dt", { title: word(name, "about") }, word(name)), el("dd", {}, fmt(value)));
   }
@@ -108,6 +108,13 @@ function showFacts() {
   const open = $("facts").querySelector("details")?.open; // stays open from head to head
   if (open) more.open = true;
   $("facts").replaceChildren(list, effectLine(head), rest.children.length ? more : "");
+}
+
+// Why a role that was measured names nobody. Above both, it is below the threshold of the name or above by too little.
+function whyUnnamed(role) {
+  if (role.null === null) return "facts.unnamed.null";
+  const above = role.score > role.null && (role.baseline === null || role.score > role.baseline);
+  return above ? "facts.unnamed.little" : "facts.below";
 }
 
 const roleLine = (role) => el("li", {}, el("b", {}, word(role.role)), " ", roleText(role));
