@@ -182,3 +182,16 @@ def test_without_a_run_it_says_what_to_give(tmp_path):
     done = command("analyze", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: give the run")
+
+
+def test_resampling_needs_another_row_in_each_batch(runs):
+    with pytest.raises(ConfigError, match=r"of these 17 rows one is alone in its batch: n=16, or ablate=mean"):
+        looked(runs["answer"], "n=17", "ablate=resample")  # batches of 16
+
+
+def test_a_run_that_is_called_by_a_dot_has_its_name_on_the_page(runs, monkeypatch):
+    folder = runs["answer"]
+    monkeypatch.chdir(folder)
+    analyze(compose("analyze", [*FEW, "untrained=0", "n=4"]), {"run": ".", "heads": "1.0"}, [], "")
+    page = (folder / "analysis" / "heads.html").read_text(encoding="utf-8")
+    assert f"<title>Heads of {folder.name}</title>" in page
