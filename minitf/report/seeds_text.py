@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 
 
 def check_alike(runs: Sequence[Findings]) -> None:
-    """Raise ConfigError unless all of them have the same layers and heads."""
+    """Raise ConfigError unless all of them have the same layers and heads, and were asked the same of the same data."""
     first = [head.place for head in runs[0].battery.heads]
+    asked = _asked(runs[0])
     for found in runs[1:]:
+        if _asked(found) != asked:
+            raise ConfigError(
+                f"{found.about['run']} answers {_asked(found)}, {runs[0].about['run']} {asked}: others= takes runs of "
+                "the same data and task that differ in their seed"
+            )
         if [head.place for head in found.battery.heads] != first:
             raise ConfigError(
                 f"{found.about['run']} has other heads than {runs[0].about['run']}: others= takes runs of the same "
                 "model that differ in their seed"
             )
+
+
+def _asked(found: Findings) -> str:
+    """Data, roles and measure, as people read them."""
+    roles = ", ".join(role for role in found.full if role != "all") or "no role"
+    return f"{found.about['data']} ({roles}; {found.measure})"
 
 
 def seeds_table(runs: Sequence[Findings]) -> str:
