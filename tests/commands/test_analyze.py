@@ -195,3 +195,8 @@ def test_a_run_that_is_called_by_a_dot_has_its_name_on_the_page(runs, monkeypatc
     analyze(compose("analyze", [*FEW, "untrained=0", "n=4"]), {"run": ".", "heads": "1.0"}, [], "")
     page = (folder / "analysis" / "heads.html").read_text(encoding="utf-8")
     assert f"<title>Heads of {folder.name}</title>" in page
+
+
+def test_data_of_another_kind_is_refused_with_a_way_out(runs):
+    with pytest.raises(ConfigError, match=r"src_vocab_size 17, and the run's data had none, .* data of the same kind"):
+        looked(runs["answer"], typed=["data=reverse", "data.n_val=24"])
