@@ -93,5 +93,6 @@ def changes(full: Mapping[str, Answered], other: Mapping[str, Answered], measure
         other: of the same answers, of a model that lacks something.
         measure: "accuracy", what it lost of it; "loss", what it gained of it, in nats.
     """
-    sign = {"accuracy": -1.0, "loss": 1.0}[measure]
-    return {name: sign * (getattr(other[name], measure) - getattr(full[name], measure)) for name in full}
+    larger, smaller = {"accuracy": (full, other), "loss": (other, full)}[measure]
+    # a difference taken this way round: what is equal gives 0.0, not -0.0
+    return {name: getattr(larger[name], measure) - getattr(smaller[name], measure) for name in full}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from minitf.errors import DataError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -81,13 +84,22 @@ def find_out(
         n_draws: random sets beside each named set.
         seed: of shuffles and draws.
         about: goes into the findings.
+
+    Raises:
+        DataError: the model's loss is not finite.
     """
+    from minitf.analysis.by_role import ALL
     from minitf.analysis.heads.battery import battery
     from minitf.analysis.intervene.choice import editable, listed
     from minitf.analysis.intervene.effects import Effects
 
-    found = battery(model, batches, untrained, n_shuffles=n_shuffles, seed=seed)
     effects = Effects(model, batches, measure, ablate, seed)
+    if effects.full[ALL].n and not math.isfinite(effects.full[ALL].nll):
+        raise DataError(
+            f"the loss of this model is {effects.full[ALL].nll} on these rows, so nothing can be said of its heads: "
+            "take an earlier checkpoint=STEP, or train again with a smaller learning rate"
+        )
+    found = battery(model, batches, untrained, n_shuffles=n_shuffles, seed=seed)
     tried = set(editable(model))  # recurrent models mix what their heads read at once
     places = [head for head in listed(shown) if head[0] in tried]
     sets = {}
@@ -114,7 +126,7 @@ def _effect(effect: RoleEffect) -> dict[str, Any]:
 
 
 def _plain(lost: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in lost.items() if value == value}  # NaN: nothing is asked
+    return {name: value for name, value in lost.items() if math.isfinite(value)}  # NaN: nothing is asked
 
 
 def _name(place: Head) -> str:

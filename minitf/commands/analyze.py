@@ -65,7 +65,8 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
 
     if "run" not in raw:
         raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
-    folder, others = user_path(raw["run"]), other_runs(raw.get("others"))
+    folder = user_path(raw["run"])
+    others = other_runs(raw.get("others"), folder)
     for one in (folder, *map(user_path, others)):
         check_run(one)
     check_settings(cfg)
@@ -98,16 +99,19 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
     return "\n\n".join([*filter(None, parts), "\n".join(f"{what:<8} {show_path(path)}" for what, path in files)])
 
 
-def other_runs(text: str | None) -> list[str]:
+def other_runs(text: str | None, run: Path) -> list[str]:
     """Folders of further runs.
 
     Args:
-        text: as typed: paths with commas between them; `*` stands for any part of a name.
+        text: as typed: paths with commas between them; `*` stands for any part of a name, and of what it finds the run
+            itself is left out.
+        run: the folder that they stand beside.
 
     Raises:
-        ConfigError: nothing has such a name.
+        ConfigError: nothing has such a name, or a run is given twice: its agreement with itself would say nothing.
     """
-    found = []
+    found: list[str] = []
+    seen = {run.resolve()}
     for part in (text or "").split(","):
         name = part.strip()
         if not name:
@@ -115,7 +119,14 @@ def other_runs(text: str | None) -> list[str]:
         paths = sorted(glob.glob(str(user_path(name)))) if glob.has_magic(name) else [name]
         if not paths:
             raise ConfigError(f"others: there is no {name}")
-        found += paths
+        for path in paths:
+            own = user_path(path).resolve()
+            if own in seen and glob.has_magic(name):
+                continue
+            if own in seen:
+                raise ConfigError(f"others: {name} is there already; give other runs, each of them once")
+            seen.add(own)
+            found.append(path)
     return found
 
 
@@ -137,6 +148,7 @@ def look(
 
     model, run_cfg, data, about = load(user_path(run), run, cfg, typed, heads)
     batches = rows(data, cfg.n)
+    check_resample(cfg, batches)
     found = find_out(
         model,
         batches,
@@ -164,6 +176,17 @@ def check_settings(cfg: DictConfig) -> None:
         raise ConfigError(f"ablate ({cfg.ablate!r}) must be one of {', '.join(ABLATIONS)}")
     if cfg.lang not in ("en", "zh"):
         raise ConfigError(f"lang ({cfg.lang!r}) must be en or zh")
+
+
+def check_resample(cfg: DictConfig, batches: list[dict]) -> None:
+    """Raise ConfigError if a batch has no other row that heads could read instead."""
+    sizes = [len(batch["ids"]) for batch in batches]
+    if cfg.ablate == "resample" and 1 in sizes:
+        n = sum(sizes)
+        raise ConfigError(
+            f"ablate=resample takes what heads read in another row of the same batch, and of these {n} rows one is "
+            f"alone in its batch: n={n + 1 if n == 1 else n - 1}, or ablate=mean"
+        )
 
 
 def load(

@@ -82,9 +82,14 @@ def prepare(cfg: DictConfig, run_cfg: DictConfig, tokenizer: Any) -> BaseData:
         )
     for fact, value in data.facts.items():
         known = run_cfg.data.get(fact)
-        if value is not None and (known is None or value > known):
+        if value is not None and known is None:
             raise ConfigError(
-                f"{data.name} has {fact} {value}, the run knows {known or 'none'}: give smaller numbers to data.task, "
+                f"{data.name} has {fact} {value}, and the run's data had none, so its model has no place for it: take "
+                "data of the same kind, or the run's own"
+            )
+        if value is not None and value > known:
+            raise ConfigError(
+                f"{data.name} has {fact} {value}, the run knows {known}: give smaller numbers to data.task, "
                 "or take the run's own data"
             )
     if run_cfg.data.get("seq_len") and data.seq_len > run_cfg.data.seq_len and "max_len" in run_cfg.model:

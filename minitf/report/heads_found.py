@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minitf.analysis.heads.active import most_active, rows_at
 from minitf.analysis.heads.measure import ACCURACY, measure
 from minitf.analysis.heads.names import PATTERNS
+from minitf.files import user_path
 from minitf.report.examples import example, layers, maps_of, shortened, tokens
 from minitf.report.heads_data import Head, HeadsPage, Role, Snapshot, TopRow
 
@@ -56,7 +56,7 @@ def heads_page(
     top = _top_rows(model, batches, shown, data, max_tokens)
     heads = [_head(report, found, top.get((report.site, report.head), ())) for report in found.heads()]
     return HeadsPage(
-        title=f"Heads of {Path(about['run']).name}",
+        title=f"Heads of {user_path(about['run']).resolve().name}",
         layers=layers(shown),
         heads=tuple(heads),
         examples=examples,
@@ -81,8 +81,8 @@ def _head(report: HeadReport, found: Findings, top: Sequence[TopRow]) -> Head:
         report.site.layer,
         report.head,
         roles=tuple(_roles(report)),
-        effect=sign * effect.lost["all"] if effect else None,
-        controls=tuple(sign * lost["all"] for _, lost in effect.controls) if effect else (),
+        effect=sign * effect.lost["all"] + 0.0 if effect else None,  # not -0.0
+        controls=tuple(sign * lost["all"] + 0.0 for _, lost in effect.controls) if effect else (),
         metrics={name: _metric(report, name) for name in METRICS},
         top_rows=tuple(top),
     )

@@ -109,12 +109,12 @@ def meaning(name: str) -> str:
 
 def _sets(found: Findings) -> str:
     if not found.sets:
-        return "No head has a name: none is above the null models and beyond the best fixed offset."
+        return _no_sets(found)
     rows = [("name", "heads", "lost of all", "random sets", "lost of its own", "random sets")]
     for name, effect in found.sets.items():
         own = _lost(effect, name) if name in found.full else ("", "")
         rows.append((name, " ".join(s.name(h) for s, h in effect.heads), *_lost(effect, "all"), *own))
-    n = max(len(effect.controls) for effect in found.sets.values())
+    n = max((len(effect.controls) for effect in found.sets.values()), default=0)
     up_to = f" (at most {n}, lowest to highest)" if n else ""
     parts = [
         "All heads with a name together, beside random sets of as many others: of those without any name, or, where",
@@ -126,6 +126,14 @@ def _sets(found: Findings) -> str:
     return "\n".join(parts)
 
 
+def _no_sets(found: Findings) -> str:
+    if any(head.names for head in found.battery.heads):
+        return "What the heads with a name are worth is not known: in this model heads cannot be switched off."
+    if not found.battery.settings["untrained"]:
+        return "No head has a name: that takes untrained models to compare with, and there are none (untrained=0)."
+    return "No head has a name: none is above the null models and beyond the best fixed offset."
+
+
 def _roles(found: Findings) -> str:
     """Which role each head costs, where there are several."""
     roles = [name for name, score in found.full.items() if name != "all" and score.n]
@@ -135,13 +143,13 @@ def _roles(found: Findings) -> str:
     for head in found.heads():
         if effect := found.effects.get((head.site, head.head)):
             rows.append((head.place, *(signed(effect.lost[role]) for role in roles)))
+    costs = ["What each head alone costs each role:", *lines(rows)] if len(rows) > 1 else []
     best = []
     for role in roles:
         offset = next((h.baselines[role] for h in found.battery.heads if role in h.baselines), None)
         best.append(f"{role}: best fixed offset {-offset[0]:+d} finds {offset[1]:.3f}" if offset else f"{role}: -")
-    what = "What each head alone costs each role:"
     rule = "A fixed offset is a rule without a model: always look as many tokens on (+) or back (-)."
-    return "\n".join([what, *lines(rows), rule, *best])
+    return "\n".join([*costs, rule, *best])
 
 
 def _lost(effect: RoleEffect, name: str) -> tuple[str, str]:

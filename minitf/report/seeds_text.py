@@ -20,14 +20,26 @@ if TYPE_CHECKING:
 
 
 def check_alike(runs: Sequence[Findings]) -> None:
-    """Raise ConfigError unless all of them have the same layers and heads."""
+    """Raise ConfigError unless all of them have the same layers and heads, and were asked the same of the same data."""
     first = [head.place for head in runs[0].battery.heads]
+    asked = _asked(runs[0])
     for found in runs[1:]:
+        if _asked(found) != asked:
+            raise ConfigError(
+                f"{found.about['run']} answers {_asked(found)}, {runs[0].about['run']} {asked}: others= takes runs of "
+                "the same data and task that differ in their seed"
+            )
         if [head.place for head in found.battery.heads] != first:
             raise ConfigError(
                 f"{found.about['run']} has other heads than {runs[0].about['run']}: others= takes runs of the same "
                 "model that differ in their seed"
             )
+
+
+def _asked(found: Findings) -> str:
+    """Data, roles and measure, as people read them."""
+    roles = ", ".join(role for role in found.full if role != "all") or "no role"
+    return f"{found.about['data']} ({roles}; {found.measure})"
 
 
 def seeds_table(runs: Sequence[Findings]) -> str:
@@ -55,14 +67,15 @@ def to_dict(runs: Sequence[Findings]) -> dict[str, Any]:
 
 def _names(runs: Sequence[Findings]) -> str:
     rows = [("name", "runs", "heads in each", "score", "lost of all", "random sets")]
-    for name in dict.fromkeys(name for found in runs for name in found.sets):
-        own = [found for found in runs if name in found.sets]
+    called = (name.name for found in runs for head in found.battery.heads for name in head.names)
+    for name in dict.fromkeys(called):
+        own = [found for found in runs if found.battery.called(name)]
         values = [n.value for found in own for h in found.battery.called(name) for n in h.names if n.name == name]
-        lost = [found.sets[name].lost["all"] for found in own]
-        controls = [c["all"] for found in own for _, c in found.sets[name].controls]
-        heads = "; ".join(
-            " ".join(s.name(h) for s, h in found.sets[name].heads) if name in found.sets else "-" for found in runs
-        )
+        # recurrent models have names, but heads that cannot be switched off
+        effects = [found.sets[name] for found in own if name in found.sets]
+        lost = [effect.lost["all"] for effect in effects]
+        controls = [lost_then["all"] for effect in effects for _, lost_then in effect.controls]
+        heads = "; ".join(" ".join(head.place for head in found.battery.called(name)) or "-" for found in runs)
         rows.append(
             (name, f"{len(own)} of {len(runs)}", heads, span(values), signed_range(lost), signed_range(controls))
         )

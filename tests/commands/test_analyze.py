@@ -95,14 +95,18 @@ def test_an_effect_is_what_is_lost_when_that_head_alone_is_zero(runs):
 def test_without_untrained_models_nothing_is_named(runs):
     found, text = looked(runs["readouts"], "untrained=0")
     assert not any(head["names"] for head in found["heads"])
-    assert "No head has a name" in text
+    assert "No head has a name: that takes untrained models to compare with" in text
+    lost = [value for effect in found["effects"].values() for value in effect["lost"].values()]
+    assert 0.0 in lost
+    assert "-0.0" not in map(str, lost)
 
 
 def test_heads_can_be_chosen(runs, monkeypatch):
     found, text = looked(runs["answer"], heads="1.0, 0")
     assert set(found["effects"]) == {"0.0", "0.1", "0.2", "0.3", "1.0"}
     assert "1.1" not in re.findall(r"^  (\d\.\d)", text, re.MULTILINE)
-    assert "none: its layer has no other head, or heads= leaves them out" in text  # of 1.0
+    controls = [control["heads"] for control in found["effects"]["1.0"]["controls"]]
+    assert controls == [["1.1"], ["1.2"], ["1.3"]]  # a head that was asked for alone has its controls too
     found, _ = looked(runs["seq2seq"], heads="cross")
     assert all(place.startswith("cross ") for place in found["effects"])
     monkeypatch.setattr("minitf.commands.analyze.prepare", lambda *_: pytest.fail("data is prepared for nothing"))
@@ -180,3 +184,21 @@ def test_without_a_run_it_says_what_to_give(tmp_path):
     done = command("analyze", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: give the run")
+
+
+def test_resampling_needs_another_row_in_each_batch(runs):
+    with pytest.raises(ConfigError, match=r"of these 17 rows one is alone in its batch: n=16, or ablate=mean"):
+        looked(runs["answer"], "n=17", "ablate=resample")  # batches of 16
+
+
+def test_a_run_that_is_called_by_a_dot_has_its_name_on_the_page(runs, monkeypatch):
+    folder = runs["answer"]
+    monkeypatch.chdir(folder)
+    analyze(compose("analyze", [*FEW, "untrained=0", "n=4"]), {"run": ".", "heads": "1.0"}, [], "")
+    page = (folder / "analysis" / "heads.html").read_text(encoding="utf-8")
+    assert f"<title>Heads of {folder.name}</title>" in page
+
+
+def test_data_of_another_kind_is_refused_with_a_way_out(runs):
+    with pytest.raises(ConfigError, match=r"src_vocab_size 17, and the run's data had none, .* data of the same kind"):
+        looked(runs["answer"], typed=["data=reverse", "data.n_val=24"])

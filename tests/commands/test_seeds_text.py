@@ -47,6 +47,16 @@ def test_other_models_and_missing_runs_are_refused(three, tmp_path):
     with pytest.raises(ConfigError, match="has other heads than"):
         analyze(compose("analyze", FEW), {"run": str(three[0]), "others": str(other)}, [], "")
     with pytest.raises(ConfigError, match=r"others: there is no .*none\*"):
-        other_runs(f"{tmp_path}/none*")
+        other_runs(f"{tmp_path}/none*", three[0])
     with pytest.raises(ConfigError, match="nowhere"):
         analyze(compose("analyze", FEW), {"run": str(three[0]), "others": "nowhere"}, [], "")
+
+
+def test_a_run_stands_beside_itself_never(three):
+    found = other_runs(f"{three[0].parent}/s*", three[0])
+    assert found == [str(three[1]), str(three[2])]
+    assert other_runs(f"{three[1]}, {three[0].parent}/s*", three[0]) == found
+    with pytest.raises(ConfigError, match="is there already"):
+        other_runs(f"{three[0]}", three[0])
+    with pytest.raises(ConfigError, match="is there already"):
+        other_runs(f"{three[1]},{three[1]}", three[0])

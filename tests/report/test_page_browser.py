@@ -346,3 +346,18 @@ def test_effects_stand_beside_the_map_with_their_controls(browser):
     browser.click(".thumb[data-head='0']")
     assert "among the controls" in browser.text("#facts")
     assert "No name" in browser.text("#facts")
+
+
+def test_a_role_without_a_name_says_the_right_reason(browser):
+    page = decoder_page()
+    roles = (Role("copying", 0.7, 0.1), Role("equal", 0.05, 0.2), Role("repeat", 0.5, 0.1, 0.6), Role("induction", 0.5))
+    first = replace(page.heads[0], roles=roles)
+    browser.open("unnamed", replace(page, heads=(first, *page.heads[1:])), link="#head=0")
+    told = dict(zip(browser.texts("#facts dt"), browser.texts("#facts dd"), strict=True))
+    reasons = {role.role: told[role.role].rpartition("(")[2].rstrip(")") for role in roles}
+    assert reasons == {
+        "copying": "above its null, but by too little or below what the name needs",
+        "equal": "not above its null and its rule, so no name",
+        "repeat": "not above its null and its rule, so no name",
+        "induction": "no null was measured, so no name",
+    }

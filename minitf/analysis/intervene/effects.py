@@ -73,16 +73,16 @@ class Effects:
         return self._known[key]
 
     def of_each(self, heads: Sequence[Head]) -> dict[Head, RoleEffect]:
-        """Each head alone; its controls are the others of its site.
+        """Each head alone; its controls are all others of its site, whether they are asked for or not.
 
         Args:
             heads: which ones.
         """
-        single = {head: self.lost([head]) for head in heads}
         found = {}
-        for head, lost in single.items():
-            others = [other for other in heads if other[0] == head[0] and other != head]
-            found[head] = RoleEffect((head,), lost, tuple(((other,), single[other]) for other in others))
+        for site, number in heads:
+            others = [(site, other) for other in range(site.n_heads) if other != number]
+            controls = tuple(((other,), self.lost([other])) for other in others)
+            found[site, number] = RoleEffect(((site, number),), self.lost([(site, number)]), controls)
         return found
 
     def of_set(self, heads: Sequence[Head], others: Sequence[Head], n_draws: int = 5, seed: int = 0) -> RoleEffect:

@@ -101,7 +101,7 @@ function showFacts() {
   const list = el("ul", { class: "names" }, ...names.map((role, i) => roleLine(role, names[i + 1])));
   if (!names.length) list.append(el("li", {}, tr("facts.none")));
   const rest = el("dl", {});
-  for (const role of others) rest.append(el("dt", { title: word(role.role, "about") }, word(role.role)), el("dd", {}, roleText(role), ` (${tr("facts.below")})`));
+  for (const role of others) rest.append(el("dt", { title: word(role.role, "about") }, word(role.role)), el("dd", {}, roleText(role), ` (${tr(whyUnnamed(role))})`));
   for (const [name, value] of Object.entries(head.metrics)) {
     const about = word(name, "about");
     rest.append(el("dt", {}, word(name)), el("dd", {}, fmtMetric(value), about ? el("small", {}, ` ${about}`) : ""));
@@ -118,6 +118,13 @@ const aboutRole = (role) => word(role.role, "about") || tr(role.role.startsWith(
 function roleLine(role, next) {
   const about = next && aboutRole(next) === aboutRole(role) ? "" : el("small", { class: "block" }, aboutRole(role));
   return el("li", {}, el("b", {}, word(role.role)), " ", roleText(role), about);
+}
+
+// Why a role that was measured names nobody. Above both, it is below the threshold of the name or above by too little.
+function whyUnnamed(role) {
+  if (role.null === null) return "facts.unnamed.null";
+  const above = role.score > role.null && (role.baseline === null || role.score > role.baseline);
+  return above ? "facts.unnamed.little" : "facts.below";
 }
 
 function roleText(role) {
