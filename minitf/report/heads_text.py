@@ -89,7 +89,7 @@ def _heads(found: Findings) -> str:
     columns = [(column, text.format(lost=LOST[found.measure])) for column, text in COLUMNS]
     parts = ["Each head alone:", *lines(rows), "Columns:", *lines(columns)]
     if any(not effect.controls for effect in found.effects.values()):
-        parts.append("  none: its layer has no other head, or heads= leaves them out")
+        parts.append("  none: its layer has no other head")
     if known:
         alike: dict[str, list[str]] = {}
         for name in known:
