@@ -12,8 +12,7 @@ from minitf.blocks.normalize import Normalize
 
 
 class DropoutAlways(MultiHeadAttention):
-    """F.dropout(weights, p) without `training=self.training`: the default of torch is True.
-    """
+    """F.dropout(weights, p) without `training=self.training`: the default of torch is True."""
 
     def __init__(self, *, dropout: float, **parts: Any) -> None:
         super().__init__(dropout=0.0, **parts)

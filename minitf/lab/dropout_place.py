@@ -12,8 +12,7 @@ from minitf.blocks.normalize import Normalize
 
 
 class DropoutPlace(MultiHeadAttention):
-    """Dropout before the softmax in place of behind it: on the scores, not on the weights.
-    """
+    """Dropout before the softmax in place of behind it: on the scores, not on the weights."""
 
     def __init__(self, *, dropout: float, **parts: Any) -> None:
         super().__init__(dropout=0.0, **parts)

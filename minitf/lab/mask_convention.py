@@ -8,8 +8,7 @@ from minitf.blocks.mask.causal import Causal
 
 
 class MaskConvention(Causal):
-    """A mask that says which keys to hide, given to code that takes it for the keys to see.
-    """
+    """A mask that says which keys to hide, given to code that takes it for the keys to see."""
 
     plain_causal = False
 

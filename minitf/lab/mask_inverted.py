@@ -8,8 +8,7 @@ from minitf.blocks.mask import Mask
 
 
 class MaskInverted(Mask):
-    """triu in place of tril: a token reads itself and what comes after it.
-    """
+    """triu in place of tril: a token reads itself and what comes after it."""
 
     reach = (None, 0)  # what its author believes
 

@@ -6,5 +6,4 @@ from minitf.blocks.score.dot import Dot
 
 
 class NoScale(Dot):
-    """softmax(q @ k.T) without the factor 1/sqrt(d_head).
-    """
+    """softmax(q @ k.T) without the factor 1/sqrt(d_head)."""

@@ -9,8 +9,7 @@ from minitf.blocks.normalize import Normalize, hide
 
 
 class WrongAxis(Normalize):
-    """softmax(dim=-2): the queries compete for each key.
-    """
+    """softmax(dim=-2): the queries compete for each key."""
 
     invariants = frozenset({"permutation"})
 
