@@ -1,11 +1,11 @@
-"""The parts of the lab: one override puts a mistake into a run, nobody gets one by accident, and a run tells it again."""
+"""The parts of the lab: one override puts a mistake into a run, nobody gets one by accident."""
 
 import pytest
 import torch
-from demos import text_of
-from runs import TOY, train_here, write_corpus
 
-from minitf.config import check, compose, config_dir, group_options
+from minitf.command_line import Job
+from minitf.commands.train import train
+from minitf.config import build, check, compose, config_dir, group_options
 from minitf.help import help_text
 from minitf.lab.mask_convention import MaskConvention
 from minitf.lab.mask_inverted import MaskInverted
@@ -50,15 +50,28 @@ def test_the_queries_compete():
     assert not nothing.any()
 
 
+def text_of(*overrides):
+    cfg = compose("demo", ["demo=doctor", *overrides])
+    check(cfg, "demo", ["demo=doctor", *overrides])
+    return " ".join(build(cfg.demo)(config=cfg).split())
+
+
 def test_a_run_with_a_mistake_is_found_out(tmp_path, monkeypatch):
     monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
-    corpus = write_corpus(tmp_path / "corpus", 20)
-    steps = ["trainer.max_steps=2", "trainer.val_every=2", "schedule.warmup_steps=0"]
-    folder = train_here(tmp_path / "run", [*TOY, f"data.source.path={corpus}", *steps, "+bug=wrong_axis"])
-    text = " ".join(text_of("demo=doctor", f"run={folder}").split())
+    overrides = ["+experiment=induction", "+bug=wrong_axis", "trainer.max_steps=2", "data.n_val=8"]
+    cfg = compose("train", overrides)
+    train(cfg, Job(folder=tmp_path, choices={"logger": "csv"}, overrides=overrides, sweep=None), False)
+    text = text_of(f"run={tmp_path}")
+    assert f"the run {tmp_path}" in text
     assert "It looks like wrong_axis (minitf/lab/wrong_axis.py): softmax runs over the queries" in text
     assert "Nothing is broken" not in text
 
 
 def test_a_fresh_model_is_healthy():
-    assert "Nothing is broken." in text_of("demo=doctor", "model.n_layers=1", "model.d_model=16")
+    assert "Nothing is broken." in text_of("model.n_layers=1", "model.d_model=16")
+
+
+def test_a_missing_scale_that_is_not_felt_is_told():
+    text = text_of("model.n_layers=1", "model.d_model=16", "+bug=no_scale")
+    assert "Nothing is broken." in text
+    assert "If that is no_scale (minitf/lab/no_scale.py), it is not felt" in text

@@ -175,9 +175,9 @@ def _scores(q: Tensor, k: Tensor, scores: Tensor) -> tuple[float, bool]:
 
 
 def _over_rows(values: Tensor, seen: Tensor, of: Callable[[Tensor], Tensor]) -> float:
-    """The mean over queries that read enough keys; nan where none does."""
+    """The mean over queries that read enough keys; 0 where none does."""
     found = [of(values[:, :, t, mask]).mean() for t, mask in enumerate(seen) if mask.sum() >= LEAST_KEYS]
-    return torch.stack(found).mean().item() if found else float("nan")
+    return torch.stack(found).mean().item() if found else 0.0
 
 
 def _dropped(weights: Tensor, trained: list[Tensor]) -> float | None:

@@ -16,7 +16,7 @@ PADDING, DOCUMENTS = "padding is not read", "another document is not read"
 ALONE, ORDER = "a query is not changed by another", "keys may stand in any order"
 SCALE, EVALUATION = "scores are divided by root of d", "evaluation is the same each time"
 DROPOUT, CACHE = "dropout drops weights", "with a cache as without"
-WIDE = 1.5  # deviation of q.k from which softmax has a clear favourite: a missing scale is felt
+FELT = 0.75  # of root of d: from there on the model's own products are as wide as those of q and k of variance 1
 LEAST_WIDTH = 4  # below, root of d and 1 are too near
 
 
@@ -122,10 +122,10 @@ def _scale(modules: list[Attention]) -> Law:
     if not missing:
         small = all(one.width < LEAST_WIDTH for one in modules)
         return Law(SCALE, NOT_ASKED, f"d {worst.width} is too small to tell") if small else Law(SCALE, HOLDS, told)
-    felt = max(missing, key=lambda one: one.own_spread)
+    felt = max(missing, key=lambda one: one.own_spread / one.width**0.5)
     told += f"; own q.k {felt.own_spread:.2f}, largest weight {felt.top:.2f}"
     # a model that was begun with small queries does without, as T5
-    return Law(SCALE, BROKEN if felt.own_spread > WIDE else DESIGN, told)
+    return Law(SCALE, BROKEN if felt.own_spread > FELT * felt.width**0.5 else DESIGN, told)
 
 
 def _dropout(modules: list[Attention]) -> Law:

@@ -65,7 +65,7 @@ NO_MASK = Mistake(
 )
 NO_SCALE = Mistake(
     "no_scale",
-    "the scores are the products q.k as they are: 1/sqrt(d) is missing, and softmax is nearly hard.",
+    "the scores are the products q.k as they are, without 1/sqrt(d), and q and k do not make up for it.",
     frozenset({SCALE}),
 )
 ALWAYS = Mistake(

@@ -79,8 +79,8 @@ def _names(found: list) -> str:
 
 
 _NO_SCALE = (
-    "The scores are the products q.k as they are. If that is no_scale (minitf/lab/no_scale.py), it is not felt yet: "
-    "this model's own products are small. T5 does it on purpose, and starts with small queries instead."
+    "The scores are the products q.k as they are. If that is no_scale (minitf/lab/no_scale.py), it is not felt: this "
+    "model's own products are small enough. T5 does it on purpose, and starts with small queries instead."
 )
 _HOW = (
     "Each attention module was given random queries, keys and values, and single tokens were changed; only what came "
