@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from omegaconf import DictConfig
 from torch import nn
 
 from minitf.demo.doctor.examine import examine
-from minitf.demo.doctor.laws import BROKEN, DESIGN, SCALE, laws, state
+from minitf.demo.doctor.laws import BROKEN, DESIGN, SCALE, Law, laws, state
 from minitf.demo.doctor.mistakes import named, unexplained
 from minitf.demo.record import build_model
 from minitf.demo.text import paragraph, table
@@ -29,9 +31,11 @@ def doctor(*, config: DictConfig) -> str:
     What it prints of a run that was trained with +bug=wrong_axis:
 
         law                                state       what was seen
-        the weights of a query sum to 1    BROKEN      sums 0.001 to 6.410
+        the weights of a query sum to 1    BROKEN      sums 0.006 to 4.814
         those of a key do not              BROKEN      sums 1.000 to 1.000
         a query is not changed by another  BROKEN      another query, other weights
+        keys may stand in any order        holds       keys swapped with their values in 2 of 2 modules
+        scores are divided by root of d    holds       q, k of variance 1: scores of deviation 1.03 (d 24, root 4.90)
         ...
         It looks like wrong_axis: softmax runs over the queries (dim=-2), not over the keys: ...
     """
@@ -74,7 +78,7 @@ def _report(model: nn.Module, n_words: dict[str, int]) -> list[str]:
     return text
 
 
-def _names(found: list) -> str:
+def _names(found: Sequence[Law]) -> str:
     return ", ".join(f'"{law.name}"' for law in found)
 
 
