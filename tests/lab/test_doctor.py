@@ -10,6 +10,7 @@ from minitf.config import build, config_dir, group_options
 from minitf.demo.doctor.examine import examine
 from minitf.demo.doctor.laws import BROKEN, DESIGN, DROPOUT, FUTURE, HOLDS, NOT_ASKED, ROWS, SCALE, laws, state
 from minitf.demo.doctor.mistakes import named, unexplained
+from minitf.errors import ConfigError
 
 BUGS = group_options("bug")
 SCORES = [f"model/attention/score={name}" for name in options("model/attention/score") if name != "dot"]
@@ -140,3 +141,13 @@ def test_the_model_and_the_random_numbers_stay_as_they_are():
     assert model.training
     assert all(torch.equal(before[name], p) for name, p in model.state_dict().items())
     assert all(getattr(module, "tap", None) is None for module in model.modules())
+
+
+def test_what_cannot_be_probed_is_told():
+    model = made()
+    with torch.no_grad():
+        model.embedding.weight[0] = float("nan")
+    with pytest.raises(ConfigError, match="not all finite"):
+        examine(model, words_of(model))
+    with pytest.raises(ConfigError, match="at most 3 tokens"):
+        examine(made("gpt_tiny", "model.max_len=3"), {"ids": 65})

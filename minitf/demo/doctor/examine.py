@@ -43,7 +43,7 @@ def examine(model: nn.Module, n_words: Mapping[str, int]) -> Examination:
         n_words: "ids" -> size of its vocabulary, "src" -> that of its source if it reads one.
 
     Raises:
-        ConfigError: it takes only rows that are too short to be probed.
+        ConfigError: it takes only rows that are too short to be probed, or its outputs are not finite.
     """
     copied = copy.deepcopy(model).double().eval()
     limit = getattr(model, "position_limit", None)

@@ -47,10 +47,15 @@ def look(model: nn.Module, batch: Batch, n_words: Mapping[str, int]) -> Outputs:
         model: any.
         batch: "ids" (B,T) and perhaps "src" (B,S); its first row is used.
         n_words: size of the vocabulary of each.
+
+    Raises:
+        ConfigError: its outputs are not finite.
     """
     row = {name: value[:1] for name, value in batch.items()}
     torch.manual_seed(0)
     plain = run(model, row)
+    if not plain.isfinite().all():
+        raise ConfigError("this model's outputs are not all finite, so nothing can be compared: its training diverged")
     torch.manual_seed(1)
     random = not torch.allclose(plain, run(model, row), rtol=0, atol=1e-9 * max(1.0, plain.abs().max().item()))
     writes = hasattr(model, "step")
