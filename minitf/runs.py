@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 # only what a model is made of: minitf as a whole also holds code that writes files and starts pip
-TRUSTED = ("minitf.blocks", "minitf.models", "torch.nn")
+TRUSTED = ("minitf.blocks", "minitf.models", "minitf.lab", "torch.nn")
 # what each part of a whole config is made of; all of them are built when a run goes on
 TRUSTED_FOR = {
     "model": TRUSTED,

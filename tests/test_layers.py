@@ -36,7 +36,8 @@ MAY_IMPORT = {
     "runs": BASE | {"config", "data", "training"},
     "suited": BASE | {"config"},
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
-    "demo": CORE | {"blocks", "models", "data", "config", "demo"},
+    "lab": CORE | {"blocks", "lab"},
+    "demo": CORE | {"blocks", "models", "data", "config", "analysis", "runs", "demo"},
     "report": BASE | {"report", "analysis"},
     "studies": CORE | {"blocks", "models", "generation", "data", "analysis", "training", "config", "studies"},
     "commands": CORE

@@ -8,7 +8,7 @@ import pytest
 from minitf.config import config_dir, config_groups, group_options
 
 TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
-ELSEWHERE = {"bench", "cache", "callbacks", "demo", "experiment", "model/ffn/expert", "model/head/pool"}
+ELSEWHERE = {"bench", "bug", "cache", "callbacks", "demo", "experiment", "model/ffn/expert", "model/head/pool"}
 
 
 @pytest.mark.parametrize("group", sorted(set(config_groups()) - ELSEWHERE))

@@ -1,0 +1,78 @@
+"""The parts of the lab: one override puts a mistake into a run, nobody gets one by accident."""
+
+import pytest
+import torch
+from parts import some_by_default
+
+from minitf.command_line import Job
+from minitf.commands.train import train
+from minitf.config import build, check, compose, config_dir, group_options
+from minitf.help import help_text
+from minitf.lab.mask_convention import MaskConvention
+from minitf.lab.mask_inverted import MaskInverted
+from minitf.lab.wrong_axis import WrongAxis
+from minitf.positions import NO_TOKEN
+
+NAMES = group_options("bug")
+
+
+def test_the_mistakes_live_in_the_lab_alone():
+    users = {p.parent.name for p in config_dir().rglob("*.yaml") if "minitf.lab" in p.read_text(encoding="utf-8")}
+    assert users == {"bug"}
+
+
+@pytest.mark.parametrize("command", ["train", "demo"])
+def test_help_does_not_offer_them(command, monkeypatch):
+    monkeypatch.setattr("sys.argv", [command, "--help"])
+    text = help_text(command)
+    assert not [name for name in NAMES if name in text]
+
+
+@pytest.mark.parametrize("name", some_by_default(NAMES, 3))
+def test_one_override_passes_the_checks_of_a_command_line(name):
+    cfg = compose("train", [f"+bug={name}"])
+    check(cfg, "train", [f"+bug={name}"])
+    assert "minitf.lab" in str(cfg.model)
+
+
+def test_masks_show_what_they_should_hide():
+    pos = torch.tensor([0, 1, 2, NO_TOKEN])
+    q, k = pos[:, None], pos[None]
+    assert MaskInverted().visible(q, k)[:3].int().tolist() == [[1, 1, 1, 0], [0, 1, 1, 0], [0, 0, 1, 0]]
+    assert MaskConvention().visible(q, k)[:3].int().tolist() == [[0, 1, 1, 1], [0, 0, 1, 1], [0, 0, 0, 1]]
+
+
+def test_the_queries_compete():
+    visible = torch.ones(4, 4, dtype=torch.bool).tril()
+    weights = WrongAxis(n_heads=1)(torch.randn(1, 1, 4, 4), visible)
+    assert torch.allclose(weights.sum(-2), torch.ones(4))
+    assert not weights[..., ~visible].any()
+    nothing = WrongAxis(n_heads=1)(torch.randn(1, 1, 4, 4), torch.zeros(4, 4, dtype=torch.bool))
+    assert not nothing.any()
+
+
+def text_of(*overrides):
+    cfg = compose("demo", ["demo=doctor", *overrides])
+    check(cfg, "demo", ["demo=doctor", *overrides])
+    return " ".join(build(cfg.demo)(config=cfg).split())
+
+
+def test_a_run_with_a_mistake_is_found_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINITF_CACHE", str(tmp_path / "cache"))
+    overrides = ["+experiment=induction", "+bug=wrong_axis", "trainer.max_steps=2", "data.n_val=8"]
+    cfg = compose("train", overrides)
+    train(cfg, Job(folder=tmp_path, choices={"logger": "csv"}, overrides=overrides, sweep=None), False)
+    text = text_of(f"run={tmp_path}")
+    assert f"the run {tmp_path}" in text
+    assert "It looks like wrong_axis (minitf/lab/wrong_axis.py): softmax runs over the queries" in text
+    assert "Nothing is broken" not in text
+
+
+def test_a_fresh_model_is_healthy():
+    assert "Nothing is broken." in text_of("model.n_layers=1", "model.d_model=16")
+
+
+def test_a_missing_scale_that_is_not_felt_is_told():
+    text = text_of("model.n_layers=1", "model.d_model=16", "+bug=no_scale")
+    assert "Nothing is broken." in text
+    assert "If that is no_scale (minitf/lab/no_scale.py), it is not felt" in text
