@@ -184,8 +184,11 @@ def _expectation(o: Outcome) -> dict[str, Any]:
         "text": say(e),
         "says": e.says,
         "when": e.when,
+        "kind": e.kind,
         "metric": e.metric,
         "cells": list(e.cells),
+        "low": e.low,
+        "high": e.high,
         "outcome": o.outcome,
         "why": o.why,
     }
