@@ -68,9 +68,10 @@ def _row(row: Mapping[str, Any], top: int, x: Axis) -> dict[str, Any]:
         for i, value in enumerate(row["values"])
         if value is not None
     ]
-    name = row["name"]
+    name, without = row["name"], [row["notes"][i] for i, value in enumerate(row["values"]) if value is None]
+    room = max(LONGEST // 4, LONGEST - sum(len(note) + 7 for note in without))  # 7: for "seed", and what parts them
     return {
-        "name": name if len(name) <= LONGEST else f"{name[: LONGEST // 2 - 1]}…{name[-LONGEST // 2 :]}",
+        "name": name if len(name) <= room else f"{name[: room // 2 - 1]}…{name[-(room // 2) :]}",
         "full": name,
         "name_y": top + NAME_Y,
         "top": middle - 10,
@@ -80,5 +81,5 @@ def _row(row: Mapping[str, Any], top: int, x: Axis) -> dict[str, Any]:
         "band": span("band"),
         "interval": span("interval"),
         "bounds": [round(x(v), 1) for v in row.get("bounds", ())],
-        "without": [row["notes"][i] for i, value in enumerate(row["values"]) if value is None],
+        "without": without,
     }

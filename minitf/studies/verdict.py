@@ -47,34 +47,36 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
         smoke: the numbers mean nothing: nothing is judged.
 
     Raises:
-        ConfigError: a metric of the study that no result has.
+        ConfigError: a metric of the study that no result has, though no cell has failed.
     """
     found = {(r.cell, r.seed): r for r in results if r.cell in study.cells}
     kept = list(found.values())
     seeds = tuple(sorted({*range(study.seeds), *(seed for _, seed in found)}))
-    _check_metrics(study, kept)
+    unfinished = _incomplete(found, study.cells, seeds)
+    if not unfinished:  # else the metric may be one of a cell that has failed
+        _check_metrics(study, kept)
     compared = comparisons(study, kept)
     if smoke:
         outcomes = [_outcome(e, compared, kept, (NOT_JUDGED, "a trial")) for e in study.expect]
         verdict, why = NOT_JUDGED, "a trial: its numbers mean nothing"
     else:
         outcomes = [_outcome(e, compared, kept, _lacking(e, found, seeds)) for e in study.expect]
-        verdict, why = _of_study(outcomes, _incomplete(found, study.cells, seeds))
+        verdict, why = _of_study(outcomes, unfinished)
     figures = tuple(
         figure(cell, metric, spread, list(values_of(kept, cell, metric).values()))
         for cell, of in study.figures.items()
         for metric, spread in of.items()
     )
-    problems = (*_incomplete(found, study.cells, seeds), *_wild(study, kept))
+    problems = (*unfinished, *_wild(study, kept))
     seconds = float(sum(r.seconds for r in kept))
     return Judgement(study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds)
 
 
 def _check_metrics(study: Study, results: Sequence[Result]) -> None:
-    known = {metric for r in results if not r.error for metric in r.scores}
+    known = {metric for r in results for metric in r.scores}
     asked = [study.metric, *(e.metric for e in study.expect), *(m for of in study.figures.values() for m in of)]
     unknown = [metric for metric in asked if metric not in known]
-    if known and unknown:
+    if unknown:
         raise ConfigError(
             f"study {study.name}: no result has the metric {unknown[0]!r}; there are {', '.join(sorted(known))}"
         )

@@ -145,7 +145,7 @@ def test_a_later_result_replaces_an_earlier_one_and_strange_cells_are_left_out()
 def test_a_metric_that_is_nowhere_is_a_mistake(made):
     with pytest.raises(ConfigError, match="no result has the metric 'acuracy'; there are accuracy, loss"):
         judge(made, results(CLEAR))
-    failed = [Result("made", cell, seed, error="no") for cell in CLEAR for seed in range(3)]
+    failed = [*results(CLEAR)[:-1], Result("made", "without", 2, error="no")]  # that cell may be the one that has it
     assert judge(made, failed).verdict in ("undecided", "no claim")
 
 

@@ -2,8 +2,8 @@
 // The page of studies: sort and filter the table, open a study, copy its command.
 
 const DATA = json("data");
-const STORED = { verdict: DATA.verdicts, study: { below: DATA.names.length } };
-const state = { verdict: "", study: null };
+const STORED = { verdict: DATA.verdicts, study: DATA.names };
+const state = { verdict: "", study: "" };
 const sorting = { by: "", down: false };
 const BODY = $("verdicts").tBodies[0];
 const STUDIES = [...document.querySelectorAll("details.study")];
@@ -23,7 +23,7 @@ function show() {
 }
 
 function openStudy(index) {
-  state.study = index;
+  state.study = DATA.names[index];
   if (STUDIES[index].hidden) state.verdict = "";
   show();
   STUDIES[index].open = true;
@@ -64,7 +64,7 @@ function wire() {
   }
   $("verdict").addEventListener("change", () => {
     state.verdict = $("verdict").value;
-    state.study = null;
+    state.study = "";
     show();
   });
   $("bar").addEventListener("submit", (event) => event.preventDefault());
@@ -86,8 +86,8 @@ function start() {
   const { found, bad } = readHash(STORED);
   Object.assign(state, found);
   wire();
-  if (state.study === null) show();
-  else openStudy(state.study);
+  if (state.study === "") show();
+  else openStudy(DATA.names.indexOf(state.study));
   if (bad) toast(tr("bad.link"));
 }
 
