@@ -150,6 +150,8 @@ def _metric(item: Item, metric: str, found: Mapping[tuple[str, int], Result]) ->
     rows = []
     for cell in item.study.cells:
         of = [found.get((cell, seed)) for seed in item.judgement.seeds]
+        if all(r and not r.error and metric not in r.scores for r in of):
+            continue  # this cell has nothing of the kind
         values = [r.scores.get(metric) if r and not r.error else None for r in of]
         known = [v for v in values if v is not None and math.isfinite(v)]
         figure = figures.get(cell)

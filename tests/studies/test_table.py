@@ -64,6 +64,14 @@ def test_what_is_not_whole_is_shown_in_its_place():
     assert "Verdict: undecided" in told
 
 
+def test_a_cell_without_a_metric_has_no_row_of_it():
+    got = [Result("made", "with", seed, {"accuracy": 0.9, "only": 0.5}) for seed in range(3)]
+    got += results({"without": CLEAR["without"]})
+    data = as_data(item(study(MORE, {"cell": "with", "metric": "only", "at_least": 0.5}), got))
+    assert data["verdict"] == "supported"
+    assert [[row["cell"] for row in m["rows"]] for m in data["metrics"]] == [["with", "without"], ["with"]]
+
+
 def test_ad_hoc_shows_differences_to_the_first_cell():
     told = shown(study(cells="abc"), results({"a": (1, 1, 1), "b": (2, 2, 2), "c": (0, 1, 2)}))
     assert "Expected" not in told
