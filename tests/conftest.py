@@ -3,12 +3,15 @@
 import os
 import signal
 
+import hydra
 import pytest
 import torch
+from composed_once import compose_once
 
 if "PYTEST_XDIST_WORKER" in os.environ:  # one test a core: a second thread would only get in the way
     os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(min(int(os.environ.get("OMP_NUM_THREADS", 2)), torch.get_num_threads()))
+hydra.compose = compose_once  # minitf.config calls it by this name
 
 
 def pytest_addoption(parser):

@@ -5,6 +5,7 @@ import inspect
 import shutil
 from functools import cache
 
+import parts
 import pytest
 import torch
 from hydra import compose as hydra_compose
@@ -120,7 +121,7 @@ def alone(preset: str) -> DictConfig:
     return compose(f"model/{preset}").model
 
 
-@pytest.mark.parametrize(("group", "option"), MODEL_OPTIONS)
+@pytest.mark.parametrize(("group", "option"), parts.some_by_default(MODEL_OPTIONS, 2))
 def test_every_model_option_runs_forward_and_backward(group, option):
     typed = dict(choice.split("=", 1) for choice in chosen(group, option))
     preset = typed.pop("model", "gpt_tiny")  # composed alone, because that is quicker

@@ -46,7 +46,7 @@ def _fresh(monkeypatch):
     monkeypatch.setattr(flex, "_failed", [])
 
 
-@pytest.mark.parametrize("length", [64, 57])
+@pytest.mark.parametrize("length", [57, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "mask",
     [

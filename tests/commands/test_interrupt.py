@@ -205,6 +205,7 @@ def test_what_may_not_change_is_refused_by_name(stopped, monkeypatch, capsys, ty
     assert before == {path: path.stat().st_mtime_ns for path in stopped.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_length_and_logging_may_change(stopped):
     train_here(stopped, ["trainer.max_steps=26", "trainer.log_every=2", "logger=wandb"], resume=True)
     steps = [row["step"] for row in read_metrics(stopped) if "train/loss" in row]
@@ -368,6 +369,7 @@ def test_other_text_is_refused(stopped, here, tmp_path_factory):
         train_here(stopped, [], resume=True)
 
 
+@pytest.mark.slow
 def test_two_processes_never_train_in_one_folder(here):
     process = subprocess.Popen(
         [sys.executable, "-c", CODE, *TOY, SOURCE, LONG, "hydra.run.dir=run"], stdout=subprocess.DEVNULL

@@ -130,6 +130,7 @@ def test_a_failed_run_says_so(tmp_path):
     assert "does-not-exist" in status["reason"]
 
 
+@pytest.mark.slow
 def test_command_from_another_folder_with_relative_paths_and_two_runs_at_once(tmp_path):
     write_corpus(tmp_path / "texts")
     typed = [*TOY, "data.source.path=texts", "trainer.max_steps=5"]
@@ -175,6 +176,7 @@ def test_a_mistyped_command_gives_one_message_and_code_2(arguments, message, tmp
     assert not list(tmp_path.glob("runs/*")), "a refused command leaves no run folder"
 
 
+@pytest.mark.slow
 def test_sweep_keeps_its_jobs_apart(tmp_path):
     write_corpus(tmp_path / "texts")
     typed = [*TOY, "data.source.path=texts", "trainer.max_steps=5", "logger=wandb"]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import parts
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -178,7 +179,9 @@ def test_what_datasets_has_prepared_works_offline(ask):
     assert "cannot reach the hub" in other["error"]  # another commit than the one asked for is not taken
 
 
-@pytest.mark.parametrize("way", ["closed port", "no answer", "no such host", "offline mode", "proxy"])
+@pytest.mark.parametrize(
+    "way", parts.some_by_default(["no answer", "closed port", "no such host", "offline mode", "proxy"], 3)
+)
 def test_a_hub_that_cannot_be_reached_is_refused_within_seconds(ask, way):
     env = {}
     with socket.socket() as silent:

@@ -179,6 +179,7 @@ def test_other_demos_have_their_plain_numbers(overrides):
     assert cfg.data.vocab_size == (None if overrides else 65)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path):
     script = Path(__file__).parents[2] / "scripts" / "demo.py"
     env = os.environ | {"PYTHONPATH": str(script.parents[1]), "PYTHONIOENCODING": "ascii"}

@@ -5,7 +5,7 @@ import re
 import pytest
 import torch
 from demos import small, table_of, text_of
-from parts import node, options
+from parts import node, options, some_by_default
 from torch import nn
 
 from minitf.config import build
@@ -31,7 +31,7 @@ def numbers_of(preset: str, *overrides: str) -> str:
     return memory(config=small(preset, *overrides), **SIZES)
 
 
-@pytest.mark.parametrize("choice", VARIANTS, ids=" ".join)
+@pytest.mark.parametrize("choice", some_by_default(VARIANTS, 2), ids=" ".join)
 def test_predicted_is_counted_for_every_part(choice):
     text = numbers_of(*choice)
     first, second = text.split("\n\n")[1:3]
