@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +24,7 @@ from minitf.training.stop import Interrupted
 from minitf.typed import check_typed
 
 if TYPE_CHECKING:
+    from minitf.studies.item import Item
     from minitf.studies.result import Result
     from minitf.studies.study import Study
 
@@ -83,7 +86,7 @@ def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: s
         from minitf.studies.finished_runs import read_runs
 
         study, results = read_runs(user_path(raw["runs"]), cfg.metric)
-        return tell([(study, results)], user_path(raw["runs"]), cfg.smoke, asked)
+        return tell([(study, results)], folder, cfg.smoke, asked)
     n_seeds = cfg.seeds or (1 if cfg.smoke else None)
     studies = [replace(study, seeds=n_seeds or study.seeds) for study in chosen(cfg, job, raw, whole)]
     try:
@@ -177,7 +180,7 @@ def decided_by(study: Study, results: Sequence[Result], cfg: DictConfig) -> Stud
 
 
 def tell(decided: Sequence[Decided], folder: Path, smoke: bool, asked: str) -> list[str]:
-    """Print the tables and write verdicts and page.
+    """Print the tables, and write them, the verdicts and a page: of one study into its own folder.
 
     Args:
         decided: studies with their results.
@@ -187,32 +190,48 @@ def tell(decided: Sequence[Decided], folder: Path, smoke: bool, asked: str) -> l
 
     Returns:
         The cells that failed, with the reason.
+
+    Raises:
+        ConfigError: the only study speaks of a metric that nobody has measured.
     """
-    from minitf.files import write_json
     from minitf.report.studies import write_page
     from minitf.studies import table
+    from minitf.studies.item import Item, as_data
     from minitf.studies.store import safe_name
     from minitf.studies.verdict import judge
 
-    items = []
-    errors = []
+    alone = len(decided) == 1
+    items, errors = [], []
     for study, results in decided:
         errors += [f"{study.name}, {r.cell} s{r.seed}: {r.error.splitlines()[0]}" for r in results if r.error]
         try:
             judgement = judge(study, results, smoke)
         except ConfigError as error:
-            if len(decided) == 1:
+            if alone:
                 raise
             errors.append(str(error))
             continue
-        items.append((study, results, judgement))
-        write_json(folder / safe_name(study.name) / "verdict.json", asdict(judgement))
-        own = asked if len(decided) == 1 else f"{command('ablate')} study={study.name}"
-        if len(decided) == 1:
-            print(table.text(study, results, judgement, own))
-    if len(decided) > 1:
-        print(table.overview(items))
-    page = folder / "verdicts.html"
-    write_page(items, page)
-    print(f"\nresults and page: {show_path(page)}")
+        own = asked if alone else f"{command('ablate')} study={study.name}"
+        items.append(Item(study, results, judgement, own))
+    if alone:
+        folder = folder / safe_name(items[0].study.name)
+    print(_text(items[0]) if alone else table.overview(items))
+    table.folder(items, folder)
+    write_page([as_data(item) for item in items], folder / "verdicts.html", about=versions())
+    print(f"verdicts and page: {show_path(folder)}")
     return errors
+
+
+def _text(item: Item) -> str:
+    from minitf.studies import table
+
+    return table.text(item.study, item.results, item.judgement, item.command)
+
+
+def versions() -> str:
+    """Date and versions, for the page."""
+    import torch
+
+    from minitf import __version__
+
+    return f"{date.today()}, minitf {__version__}, torch {torch.__version__}, Python {platform.python_version()}"

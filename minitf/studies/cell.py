@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
 from minitf.config import build, check, compose, typed_values
 from minitf.errors import ConfigError
@@ -17,7 +19,13 @@ from minitf.studies.study import Study
 
 
 def run_cell(
-    study: Study, cell: str, seed: int, more: Sequence[str] = (), smoke: bool = False, granted: float | None = None
+    study: Study,
+    cell: str,
+    seed: int,
+    more: Sequence[str] = (),
+    smoke: bool = False,
+    granted: float | None = None,
+    composed: tuple[DictConfig, DictConfig | None] | None = None,
 ) -> Result:
     """Train and measure one cell with one seed, or compute it where the study says `run`.
 
@@ -28,22 +36,23 @@ def run_cell(
         more: further overrides, after those of the cell.
         smoke: a trial, whose numbers mean nothing.
         granted: seconds of CPU for training; needed by all but the first cell where the budget is "seconds".
+        composed: the config of the cell, which has been checked, and that of the first one; None: from the overrides.
 
     Raises:
         ConfigError, DataError: what cannot work; the caller keeps it as the result's `error`.
     """
     begun = time.process_time()
-    overrides = [*study.overrides(cell, smoke), *more]
     if study.run is not None:
-        scores = _computed(study.run, overrides, seed)
+        scores = _computed(study.run, [*study.overrides(cell, smoke), *more], seed)
         return Result(study.name, cell, seed, scores, seconds=time.process_time() - begun)
-    overrides.append(f"seed={seed}")
-    cfg = compose("train", overrides)
-    check(cfg, "train", overrides)
+    if composed is None:
+        overrides, *first = ([*study.overrides(name, smoke), *more] for name in (cell, study.reference))
+        composed = compose("train", overrides), compose("train", *first)
+        check(composed[0], "train", overrides)
+    cfg, reference = (copy.deepcopy(one) for one in composed)
+    cfg.seed = seed
     subject = prepare(cfg, paired=True)
-    first = study.reference
-    reference = None if cell == first else compose("train", [*study.overrides(first, smoke), *more, f"seed={seed}"])
-    granted = settle(study, cell, subject, reference, granted)
+    granted = settle(study, cell, subject, None if cell == study.reference else reference, granted)
     return _trained(study, cell, subject, granted, begun)
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from omegaconf import DictConfig
 
-from minitf.config import compose
+from minitf.config import check, compose
 from minitf.errors import ConfigError, DataError
 from minitf.studies.budget import check_steps
 from minitf.studies.cell import run_cell
@@ -33,7 +34,8 @@ class Piece:
         folder: of the results.
         key: all that can change its result.
         smoke: a trial.
-        granted: see `run_cell`.
+        composed, granted: see `run_cell`.
+        refused: why it cannot be done; "" where nothing is known against it.
     """
 
     study: Study
@@ -42,7 +44,9 @@ class Piece:
     folder: str
     key: Mapping[str, Any]
     smoke: bool = False
+    composed: tuple[DictConfig, DictConfig | None] | None = None
     granted: float | None = None
+    refused: str = ""
 
     @property
     def name(self) -> tuple[str, str, int]:
@@ -127,7 +131,8 @@ def _plan(
                 continue
             if kept:
                 why.setdefault(changed or f"it failed before ({kept[0].error:.60})", []).append(f"{cell} s{seed}")
-            pieces.append(Piece(study, cell, seed, str(store.folder), key, smoke))
+            composed = (configs[cell], configs.get(study.reference)) if configs else None
+            pieces.append(Piece(study, cell, seed, str(store.folder), key, smoke, composed))
     for reason, again in why.items():
         say(f"{study.name}: again {', '.join(again[:3])}{' ...' if len(again) > 3 else ''}: {reason}")
     return pieces
@@ -142,15 +147,19 @@ def _work_through(
     n_jobs = min(n_jobs, len(pieces))
     waiting = list(pieces)
     progress = Progress(Counter(piece.study.name for piece in pieces), n_jobs, say)
+    refused: dict[tuple[str, str], str] = {}
 
     def take() -> Piece | None:
         """The next one whose budget is known."""
         for i, piece in enumerate(waiting):
-            if piece.study.budget != "seconds" or piece.study.run or piece.cell == piece.study.reference:
-                return waiting.pop(i)
-            first = results.get((piece.study.name, piece.study.reference, piece.seed))
-            if first is not None:
-                return replace(waiting.pop(i), granted=first.trained or None)
+            first = (piece.study.name, piece.study.reference, piece.seed)
+            waits = piece.study.budget == "seconds" and piece.composed and piece.name != first
+            if not waits or first in results:
+                cell = piece.name[:2]
+                if cell not in refused:
+                    refused[cell] = _refusal(piece)
+                granted = results[first].trained or None if waits else None
+                return replace(waiting.pop(i), granted=granted, refused=refused[cell])
         return None
 
     def keep(piece: Piece, result: Result, seconds: float) -> None:
@@ -176,6 +185,17 @@ def _work_through(
             keep(piece, *done)
 
 
+def _refusal(piece: Piece) -> str:
+    """Why a cell cannot be trained, as the check of a command line says; once for all seeds, because it is slow."""
+    if piece.composed is None:
+        return ""
+    try:
+        check(piece.composed[0], "train", piece.study.overrides(piece.cell, piece.smoke))
+    except Exception as error:  # Hydra's and OmegaConf's own, too
+        return _told(error)
+    return ""
+
+
 def work(piece: Piece) -> tuple[Result, float]:
     """Do one piece, and keep its result in its file.
 
@@ -188,7 +208,10 @@ def work(piece: Piece) -> tuple[Result, float]:
     begun = time.monotonic()
     final = True
     try:
-        result = run_cell(piece.study, piece.cell, piece.seed, smoke=piece.smoke, granted=piece.granted)
+        if piece.refused:
+            raise ConfigError(piece.refused)
+        more = {"smoke": piece.smoke, "granted": piece.granted, "composed": piece.composed}
+        result = run_cell(piece.study, piece.cell, piece.seed, **more)
     except Exception as error:
         if os.environ.get("MINITF_TRACE"):
             traceback.print_exception(error)
