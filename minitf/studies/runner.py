@@ -222,5 +222,6 @@ def work(piece: Piece) -> tuple[Result, float]:
 
 
 def _told(error: Exception) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text if isinstance(error, ConfigError | DataError) else f"{type(error).__name__}: {text}"
+    text = " ".join(str(error).split("Config search path")[0].split())  # Hydra's are long
+    named = not isinstance(error, ConfigError | DataError)
+    return f"{type(error).__name__}: {text}" if named else text
