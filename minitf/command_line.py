@@ -95,8 +95,8 @@ def entry(name: str, work: Callable[[DictConfig, Job], float | None]) -> None:
                 if not (job.sweep and isinstance(error, Exception)):
                     raise
                 failures.append((job, _told(error, name, job)))
-                if os.getpid() != process:  # of a launcher: only what is raised reaches the one that counts
-                    raise ConfigError(f"{show_path(job.folder)}: {failures[-1][1]}") from None
+        if os.getpid() != process:  # of a launcher: only what is raised reaches the one that counts
+            raise ConfigError(f"{show_path(job.folder)}: {failures[-1][1]}")
         return float("nan")
 
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
