@@ -38,7 +38,7 @@ MAY_IMPORT = {
     "bench": CORE | {"blocks", "models", "generation", "data", "training", "config", "bench"},
     "demo": CORE | {"blocks", "models", "data", "config", "demo"},
     "report": BASE | {"report", "analysis"},
-    "studies": CORE | {"blocks", "models", "generation", "data", "analysis", "training", "config", "studies"},
+    "studies": CORE | {"blocks", "models", "generation", "data", "analysis", "training", "bench", "config", "studies"},
     "commands": CORE
     | {
         "bench",
