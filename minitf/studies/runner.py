@@ -82,6 +82,8 @@ def run(
     results: dict[tuple[str, str, int], Result] = {}
     pieces: list[Piece] = []
     order: dict[str, list[tuple[str, str, int]]] = {}
+    if len(studies) > 1:
+        say(f"composing the cells of {len(studies)} studies")
     for study in studies:
         order[study.name] = [(study.name, cell, seed) for cell in study.cells for seed in range(study.seeds)]
         try:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.util
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -89,8 +91,11 @@ def key_of(study: Study, cell: str, seed: int, cfg: DictConfig | None, reference
         reference: that of the first cell.
     """
     key = {"torch": _torch(), "code": code_hash(), "measures": study.measures}
+    if own := _modules_elsewhere([study.run or {}, *study.measures.values()]):
+        key["own code"] = _hash([Path(file) for file in own], None)
     if cfg is None:
-        return key | {"run": study.run, "arguments": study.overrides(cell), "seed": seed}
+        key |= {"run": study.run, "arguments": study.overrides(cell), "seed": seed}
+        return json.loads(json.dumps(key))
     key["config"] = _plain(cfg, seed)
     if study.budget in ("flops", "seconds") and reference is not None:
         key["budget"] = {"like": study.budget, "of": _plain(reference, seed)}
@@ -105,8 +110,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """
     before, now = dict(_flat(old)), dict(_flat(new))
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    told = [_told(name, before.get(name), now.get(name)) for name in changed if name != "code"]
-    told += ["the code has changed"] if "code" in changed else []
+    told = [_told(name, before.get(name), now.get(name)) for name in changed if name not in ("code", "own code")]
+    told += ["the code has changed"] if {"code", "own code"} & set(changed) else []
     return "; ".join([*told[:2], *([f"and {len(told) - 2} more"] if len(told) > 2 else [])])
 
 
@@ -145,8 +150,22 @@ def code_hash() -> str:
     return _hash([f for f in files if not (f.parent.name == "studies" and f.stem in NO_CODE)], root)
 
 
-def _hash(files: Sequence[Path], root: Path) -> str:
+def _modules_elsewhere(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Files of measures and probes that are not part of minitf; what they import is not followed."""
+    names = {str(node.get("_target_", "minitf")).rpartition(".")[0] for node in nodes}
+    found = []
+    for name in sorted(names - {""}):
+        if name.split(".")[0] != "minitf":
+            with suppress(ImportError, ValueError):
+                spec = importlib.util.find_spec(name)
+                found += [spec.origin] if spec is not None and spec.origin and Path(spec.origin).is_file() else []
+    return found
+
+
+def _hash(files: Sequence[Path], root: Path | None) -> str:
+    """Of the content; with a root, also of the names below it."""
     found = hashlib.sha256()
     for file in files:
-        found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+        name = file.relative_to(root).as_posix() if root else file.name
+        found.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()[:16]

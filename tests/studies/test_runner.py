@@ -154,6 +154,17 @@ def test_of_several_studies_one_that_cannot_run_does_not_end_the_others(tmp_path
     assert not any(r.error for r in results["toy"])
 
 
+def test_a_measure_of_ones_own_that_has_changed_is_taken_again(tmp_path, counted, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    for n in (1, 2):
+        (tmp_path / "own_probe.py").write_text(f"def give(seed, a):\n    return {{'sum': {n}}}\n", encoding="utf-8")
+        said = []
+        study = toy(run={"_target_": "own_probe.give"}, base=[], cells={"x": ["a=1"]}, metric="sum", seeds=1)
+        run([study], Store(tmp_path / "kept"), jobs=1, say=said.append)
+    assert counted == [("x", 0)] * 2
+    assert "the code has changed" in said[0]
+
+
 def test_keys_tell_in_a_line_what_has_changed():
     old = {"torch": "2.12", "code": "a", "config": {"optim": {"lr": 1.0, "x": [1, 2]}}}
     assert difference(old, old) == ""
