@@ -70,8 +70,11 @@ class Run:
         several = self.trainer is not None and self.trainer.world_size > 1
         return several and isinstance(error, RuntimeError) and any(w in str(error) for w in ("gloo", "NCCL", "onnect"))
 
-    def train(self) -> None:
+    def train(self) -> float:
         """Prepare, train, and write down and print how it went.
+
+        Returns:
+            The validation loss.
 
         Raises:
             Interrupted: a signal came; the caller marks the run.
@@ -82,7 +85,7 @@ class Run:
         if self.start.record is None:  # a run that goes on is only touched when it is known that it can
             self._begin()
         try:
-            text = self._work()
+            text, loss = self._work()
         except BaseException as error:
             if isinstance(error, Exception) and self.begun:
                 self.mark_failed(error)
@@ -92,12 +95,13 @@ class Run:
         self.status.finished(self.step)
         self.finished = True
         print(text)
+        return loss
 
     def _begin(self) -> None:
         self.status.running(self.step)
         self.begun = True
 
-    def _work(self) -> str:
+    def _work(self) -> tuple[str, float]:
         from minitf.files import write_json
 
         config, data, task = self.assemble()
@@ -118,7 +122,7 @@ class Run:
         metrics = summary.collect(config, data, task, self.step, self.saver)
         write_json(self.job.folder / "metrics.json", metrics)
         sample = summary.sample_text(self._whole_model(task), data, config["seed"])
-        return summary.describe(metrics, sample, prompt, self.job.folder)
+        return summary.describe(metrics, sample, prompt, self.job.folder), metrics["final"]["val/loss"]
 
     def assemble(self) -> tuple[dict[str, Any], BaseData, Task]:
         """Resolved config, data, model with its task; the trainer, too, is made."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from omegaconf import DictConfig
 
@@ -38,25 +40,28 @@ def main() -> None:
             more = suited(sys.argv[1:])
             sys.argv += more
 
-    def work(cfg: DictConfig, job: Job) -> None:
+    def work(cfg: DictConfig, job: Job) -> float | None:
         sys.argv[:] = typed  # Lightning starts other processes of the run with the same arguments
         if more:
             print(f"with it goes {' '.join(more)}; configs/suited.yaml says so")
         if "resume" in raw:
             own = [override for override in job.overrides if override not in added]
             job = replace(job, folder=user_path(raw["resume"]).absolute(), overrides=own)
-        train(cfg, job, resume="resume" in raw)
+        return train(cfg, job, resume="resume" in raw)
 
     entry("train", work)
 
 
-def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
+def train(cfg: DictConfig, job: Job, resume: bool = False) -> float | None:
     """One run, from its config to its metrics.
 
     Args:
         cfg: as in configs/train.yaml.
         job: where the run folder is.
         resume: go on with the run in that folder.
+
+    Returns:
+        The validation loss, which a sweeper may make small; None in a process that is not the first of its run.
 
     Raises:
         ConfigError: a choice that cannot work, before the data is read; no run is begun.
@@ -74,17 +79,18 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
         quiet_lightning()
         job = replace(job, folder=processes.agree_on_folder(job.folder))
         if rank() > 0:
-            return follow(cfg, job, resume)
+            follow(cfg, job, resume)
+            return None
         run = None
         try:
             with HeldFolder(job.folder):
                 start = look(cfg, job, resume)
                 if is_finished(start, job.folder):
                     print(_already_finished(start, job))
-                    return
+                    return read_loss(job.folder)
                 run = Run(start, job)
                 rehearse(start.cfg, job)
-                run.train()
+                return run.train()
         except Interrupted as wish:
             job.stop.ignore()
             tell_interrupted(run, wish, job)
@@ -96,6 +102,18 @@ def train(cfg: DictConfig, job: Job, resume: bool = False) -> None:
             if run is not None and run.begun:
                 run.mark_failed(told)
             raise told from error
+
+
+def read_loss(folder: Path) -> float | None:
+    """The validation loss of a finished run; None where it has been taken away.
+
+    Args:
+        folder: of the run.
+    """
+    try:
+        return json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["final"]["val/loss"]
+    except (OSError, ValueError, KeyError):
+        return None
 
 
 def follow(cfg: DictConfig, job: Job, resume: bool) -> None:
