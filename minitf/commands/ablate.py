@@ -105,6 +105,8 @@ def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) 
     ways = {"study=...": job.choices.get("study") is not None, ALL: whole, "over=...": "over" in raw}
     ways["runs=..."] = "runs" in raw
     given = [way for way, there in ways.items() if there]
+    if "base" in raw and "over" not in raw:
+        raise ConfigError("base=... goes with over=..., which says what the cells differ in")
     if len(given) != 1:
         if given:
             raise ConfigError(f"{' and '.join(given)} do not go together: give one of them")
@@ -113,8 +115,6 @@ def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) 
             f"what is to be decided? Give study=NAME ({options}), {ALL}, or cells of your own: "
             "base='data=repeat task=answer' over='model/position=rope,alibi'"
         )
-    if "base" in raw and "over" not in raw:
-        raise ConfigError("base=... goes with over=..., which says what the cells differ in")
     if cfg.metric is not None and given[0] not in ("over=...", "runs=..."):
         raise ConfigError(f"the study says which metric decides: leave metric={cfg.metric} away")
     for name in ("seeds", "jobs"):
