@@ -28,7 +28,9 @@ def rounds(subject: Subject) -> dict[str, float]:
             has_source = (batch["gold.repeat"] >= 0).any(-1)
             later = has_source.cumsum(1) > 0
             for name, where in {"copied": asked & has_source, "first": asked & ~later}.items():
-                sums[name] += torch.stack([nll[where].double().sum(), right[where].double().sum(), where.double().sum()])
+                sums[name] += torch.stack(
+                    [nll[where].double().sum(), right[where].double().sum(), where.double().sum()]
+                )
     nll, right, n = sums["copied"].tolist()
     found = {"copied": right / n, "copied_nll": nll / n}
     first_nll, _, n_first = sums["first"].tolist()

@@ -8,8 +8,8 @@ import torch
 
 from minitf.analysis.capture import capture
 from minitf.analysis.forward import evaluating, run
-from minitf.analysis.heads.rows import counted
 from minitf.analysis.heads.average import over_rows
+from minitf.analysis.heads.rows import counted
 from minitf.studies.loop import Subject
 
 

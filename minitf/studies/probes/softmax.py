@@ -93,4 +93,3 @@ def lookup(seed: int, temperature: float, cosine: bool = False, present: bool = 
         "longer": float(weights[1]),
         "sum": float(weights.sum()),
     }
-

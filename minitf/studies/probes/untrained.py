@@ -12,7 +12,15 @@ from minitf.config import build, compose
 from minitf.studies.loop import Subject, prepare
 from minitf.tap import Tap
 
-COMMON = ["data=repeat", "data.n_val=64", "task=answer", "model=gpt_tiny", "model/position=rope", "model/ffn=none"]
+DECODER = (
+    *("data=repeat", "data.n_val=64", "task=answer"),
+    *("model=gpt_tiny", "model/position=rope", "model/ffn=none", "model.n_layers=1", "model.tie_embeddings=false"),
+)
+ENCODER = (
+    *("data=reverse", "data.task.form=tag", "data.n_val=64", "task=tag"),
+    *("model=bert_tiny", "model/head=tag", "model/layer=pre_norm", "model/ffn=none", "model/init=unit_variance"),
+    *("model.embedding_norm=null", "model.tie_embeddings=false"),
+)
 
 
 def state(
@@ -38,12 +46,7 @@ def state(
         "to_mean", the distance of what the heads read from the mean of all visible values, as a share of its size.
     """
     sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"data.seq_len={seq_len}"]
-    cfg = compose(
-        "train",
-        [*COMMON, *sizes, "model.n_layers=1", "model.tie_embeddings=false", f"model/init={init}", *overrides]
-        + [f"seed={seed}"],
-    )
-    subject = prepare(cfg)
+    subject = prepare(compose("train", [*DECODER, *sizes, f"model/init={init}", *overrides, f"seed={seed}"]))
     batch = next(iter(subject.data.val_batches()))
     found = health(subject.model, batch)[0].values()
     wanted = ("entropy", "median_jacobian", "saturated_share")
@@ -77,14 +80,10 @@ def stacking(
         "apart.N" for N of 1, 2, 4, 12: norm(X - mean) / norm(X) over the tokens X behind layer N, 0 where all are the
         same (Dong et al. 2021).
     """
-    cfg = compose(
-        "train",
-        ["data=reverse", f"data.seq_len={seq_len}", "data.n_val=64", "task=tag", "model=bert_tiny", "model/head=tag"]
-        + ["model/layer=pre_norm", "model/ffn=none", "model/init=unit_variance", "model.tie_embeddings=false"]
-        + ["model.embedding_norm=null", f"model.n_layers={n_layers}", f"model.d_model={d_model}"]
-        + [f"model.attention.n_heads={n_heads}", f"model.layer.attention_residual={residual}", f"seed={seed}"],
-    )
-    subject = prepare(cfg)
+    sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"model.n_layers={n_layers}"]
+    rows = [f"data.seq_len={seq_len}", f"data.task.least={seq_len}"]
+    skip = f"model.layer.attention_residual={residual}"
+    subject = prepare(compose("train", [*ENCODER, *sizes, *rows, skip, f"seed={seed}"]))
     found = health(subject.model, next(iter(subject.data.val_batches())), gradients=False)
     return {f"apart.{n}": found[n - 1].relative_residual for n in (1, 2, 4, 12) if n <= n_layers}
 
