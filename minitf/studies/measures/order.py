@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from itertools import islice
 
+import numpy as np
 import torch
 
 from minitf.analysis.capture import capture
 from minitf.analysis.forward import evaluating, run
 from minitf.analysis.heads.average import over_rows
 from minitf.analysis.heads.rows import counted
+from minitf.analysis.scores import accuracy
 from minitf.studies.loop import Subject
 
 
@@ -31,6 +33,22 @@ def swapped(subject: Subject, columns: tuple[int, int] = (0, 2)) -> dict[str, fl
     with evaluating(subject.model):
         change = run(subject.model, batch)[:, -1] - run(subject.model, {**batch, "ids": turned})[:, -1]
     return {"swap": float(change.abs().max())}
+
+
+def drawn(subject: Subject, n: int = 2048) -> dict[str, float]:
+    """Accuracy on rows drawn anew, whichever split they belong to: "drawn".
+
+    In a small world of rows a model that is blind to order learns by heart what it was told of the same words. The
+    validation split has few rows whose mirror image is in it too, so there such a model is wrong more often than not,
+    and right in half of all rows.
+
+    Args:
+        subject: of a synthetic task.
+        n: rows.
+    """
+    rows = subject.data.task.rows(np.random.default_rng(0), n, subject.data.seq_len)
+    batch = {name: torch.from_numpy(array) for name, array in rows.items()}
+    return {"drawn": accuracy(subject.model, [batch])}
 
 
 def own(subject: Subject, n_batches: int = 2) -> dict[str, float]:
