@@ -25,7 +25,7 @@ TEXT = "data.task._target_=minitf.data.synthetic.repeat_text.RepeatText"
 
 
 def subject(*overrides):
-    overrides = [*TINY, "trainer.precision=32-true", *overrides]
+    overrides = [*DATA, *MODEL, "trainer.precision=32-true", *overrides]
     cfg = compose("train", overrides)
     check(cfg, "train", overrides)
     return prepare(cfg)

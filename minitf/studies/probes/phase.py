@@ -28,7 +28,7 @@ def phase(seed: int, overrides: Sequence[str], every: int = 10) -> dict[str, flo
     overrides = [*overrides, f"seed={seed}"]
     cfg = compose("train", overrides)
     check(cfg, "train", overrides)
-    subject, n_steps = prepare(cfg), cfg.trainer.max_steps
+    subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps
     at = range(0, n_steps + 1, every)
     course: dict[str, list[float]] = {"copied": [], "prefix": [], "previous": []}
 

@@ -46,7 +46,7 @@ def state(
         "to_mean", the distance of what the heads read from the mean of all visible values, as a share of its size.
     """
     sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"data.seq_len={seq_len}"]
-    subject = prepare(compose("train", [*DECODER, *sizes, f"model/init={init}", *overrides, f"seed={seed}"]))
+    subject = prepare(compose("train", [*DECODER, *sizes, f"model/init={init}", *overrides, f"seed={seed}"]), paired=True)
     batch = next(iter(subject.data.val_batches()))
     found = health(subject.model, batch)[0].values()
     wanted = ("entropy", "median_jacobian", "saturated_share")
@@ -83,7 +83,7 @@ def stacking(
     sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"model.n_layers={n_layers}"]
     rows = [f"data.seq_len={seq_len}", f"data.task.least={seq_len}"]
     skip = f"model.layer.attention_residual={residual}"
-    subject = prepare(compose("train", [*ENCODER, *sizes, *rows, skip, f"seed={seed}"]))
+    subject = prepare(compose("train", [*ENCODER, *sizes, *rows, skip, f"seed={seed}"]), paired=True)
     found = health(subject.model, next(iter(subject.data.val_batches())), gradients=False)
     return {f"apart.{n}": found[n - 1].relative_residual for n in (1, 2, 4, 12) if n <= n_layers}
 
