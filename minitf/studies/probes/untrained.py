@@ -46,7 +46,9 @@ def state(
         "to_mean", the distance of what the heads read from the mean of all visible values, as a share of its size.
     """
     sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"data.seq_len={seq_len}"]
-    subject = prepare(compose("train", [*DECODER, *sizes, f"model/init={init}", *overrides, f"seed={seed}"]), paired=True)
+    subject = prepare(
+        compose("train", [*DECODER, *sizes, f"model/init={init}", *overrides, f"seed={seed}"]), paired=True
+    )
     batch = next(iter(subject.data.val_batches()))
     found = health(subject.model, batch)[0].values()
     wanted = ("entropy", "median_jacobian", "saturated_share")
