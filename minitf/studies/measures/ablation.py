@@ -1,0 +1,98 @@
+"""What is lost without some heads, and without what their rows say."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import torch
+
+from minitf.analysis.by_role import answered
+from minitf.analysis.forward import IGNORED, Batch, answers
+from minitf.analysis.heads.measure import measure
+from minitf.analysis.heads.names import INDUCTION, PREVIOUS_TOKEN
+from minitf.analysis.intervene.choice import Head, all_heads
+from minitf.analysis.intervene.edges import other_rows, row_test
+from minitf.analysis.intervene.effects import Effects
+from minitf.analysis.sites import sites
+from minitf.studies.loop import Subject
+
+ROLE = "repeat"
+
+
+def sets(subject: Subject, n_batches: int = 4, n_draws: int = 5) -> dict[str, float]:
+    """Share of the copies that are still right without the induction heads, and without as many others.
+
+    Induction heads match prefixes, previous-token heads of the layers below look at the token before, each above the
+    threshold of its name. Random sets are drawn from the heads that are neither.
+
+    Args:
+        subject: trained on data=repeat.
+        n_batches: of validation.
+        n_draws: random sets; all of them are given, "random.0", "random.1", ...
+
+    Returns:
+        "full", "without_induction", "without_previous", "without_others" (all of them), "random.N", their mean and
+        least, and "beyond_mean" and "beyond_all", how much more is lost without the induction heads than without
+        random ones on average, and at most; the numbers of heads. Random sets are missing where the others are fewer
+        than the induction heads.
+    """
+    batches = list(islice(subject.data.val_batches(), n_batches))
+    induction, previous, others = kinds(subject, batches)
+    effects = Effects(subject.model, batches)
+    full = effects.full[ROLE].accuracy
+
+    def left(heads: list[Head]) -> float:
+        return full - effects.lost(heads)[ROLE] if heads else full
+
+    found = {"full": full, "without_induction": left(induction), "without_previous": left(previous)}
+    found |= {"without_others": left(others), "n_induction": len(induction), "n_previous": len(previous)}
+    draws = [full - lost[ROLE] for _, lost in effects.of_set(induction, others, n_draws).controls] if induction else []
+    found |= {f"random.{i}": value for i, value in enumerate(draws)}
+    if draws:
+        mean, least = sum(draws) / len(draws), min(draws)
+        found |= {"random_mean": mean, "random_least": least}
+        found |= {name: of - found["without_induction"] for name, of in (("beyond_mean", mean), ("beyond_all", least))}
+    return found
+
+
+def kinds(subject: Subject, batches: list[Batch]) -> tuple[list[Head], list[Head], list[Head]]:
+    """Induction heads, previous-token heads that are none, and all others.
+
+    Args:
+        subject: any with self-attention.
+        batches: that are looked at.
+    """
+    scores = {site: found.scores for site, found in measure(subject.model, batches).items()}
+    every = all_heads(subject.model)
+    induction = [(site, head) for site, head in every if scores[site]["prefix_matching"][head] > INDUCTION]
+    rest = [head for head in every if head not in induction]
+    previous = [(site, head) for site, head in rest if scores[site]["previous_token"][head] > PREVIOUS_TOKEN]
+    return induction, previous, [head for head in rest if head not in previous]
+
+
+def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
+    """Is attention an explanation? How far the output moves when all rows of a layer are no longer their own.
+
+    Args:
+        subject: trained on data=repeat.
+        n_batches: of validation.
+
+    Returns:
+        For each layer L and each way, "permute" and "uniform": "L.WAY.copied", median total variation distance of the
+        output where there is something to copy, "L.WAY.first" where there is not, and "L.WAY.accuracy", the share of
+        the copies that are still right.
+    """
+    parts = list(islice(subject.data.val_batches(), n_batches))
+    batch = {name: torch.cat([part[name] for part in parts]) for name in ("ids", "targets", f"gold.{ROLE}")}
+    has_source = (batch[f"gold.{ROLE}"] >= 0).any(-1)
+    first = (answers(batch) != IGNORED) & ~(has_source.cumsum(1) > 0)
+    first[:, :1] = False  # its row sees one key
+    found = {}
+    for site in sites(subject.model):
+        heads = {site: list(range(site.n_heads))}
+        for how in ("permute", "uniform"):
+            moved = row_test(subject.model, batch, heads, how, {"copied": has_source, "first": first})
+            with other_rows(subject.model, batch, heads, how):
+                right = answered(subject.model, [batch])[ROLE].accuracy
+            found |= {f"{site.layer}.{how}.{name}": value for name, value in {**moved, "accuracy": right}.items()}
+    return found

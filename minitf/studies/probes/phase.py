@@ -1,0 +1,57 @@
+"""When copying comes in one training run, and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from minitf.config import check, compose
+from minitf.studies.loop import Subject, prepare, train
+from minitf.studies.measures.copying import rounds
+from minitf.studies.measures.induction import heads
+
+
+def phase(seed: int, overrides: Sequence[str], every: int = 10) -> dict[str, float]:
+    """Train on data=repeat and look every few steps.
+
+    Args:
+        seed: of the run.
+        overrides: of configs/train.yaml.
+        every: steps.
+
+    Returns:
+        "copied", accuracy at the end; "rise", the share of the run between a tenth and nine tenths of the way from the
+        first to the last accuracy; "together", the correlation of accuracy and prefix matching along the run; "lead",
+        by what share of the run previous-token attention reaches half its way before prefix matching does.
+    """
+    overrides = [*overrides, f"seed={seed}"]
+    cfg = compose("train", overrides)
+    check(cfg, "train", overrides)
+    subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps
+    at = range(0, n_steps + 1, every)
+    course: dict[str, list[float]] = {"copied": [], "prefix": [], "previous": []}
+
+    def look(subject: Subject) -> None:
+        found = rounds(subject) | heads(subject, n_batches=1)
+        for name, values in course.items():
+            values.append(found[name])
+
+    train(subject, at=at, look=look)
+    copied, prefix, previous = (torch.tensor(values) for values in course.values())
+    return {
+        "copied": float(copied[-1]),
+        "rise": (crossed(copied, 0.9) - crossed(copied, 0.1)) * every / n_steps,
+        "together": float(torch.corrcoef(torch.stack([copied, prefix]))[0, 1]),
+        "lead": (crossed(prefix, 0.5) - crossed(previous, 0.5)) * every / n_steps,
+    }
+
+
+def crossed(course: torch.Tensor, share: float) -> int:
+    """Where a course first is `share` of the way from its first to its last value.
+
+    Args:
+        course: (n,), that rises.
+        share: 0 to 1.
+    """
+    return int((course >= course[0] + share * (course[-1] - course[0])).int().argmax())

@@ -1,0 +1,162 @@
+"""Measures and probes of the studies of mechanisms, by hand and by other ways to compute the same."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from minitf.config import check, compose
+from minitf.data.synthetic.repeat_text import RepeatText
+from minitf.studies.loop import prepare
+from minitf.studies.measures import copying, longer, order
+from minitf.studies.probes import phase, softmax, untrained
+
+DATA = ["data=repeat", "data.n_val=64"]
+MODEL = ["task=answer", "model=gpt_tiny", "model.d_model=16", "model.attention.n_heads=2"]
+TEXT = "data.task._target_=minitf.data.synthetic.repeat_text.RepeatText"
+
+
+def subject(*overrides):
+    overrides = [*DATA, *MODEL, "trainer.precision=32-true", *overrides]
+    cfg = compose("train", overrides)
+    check(cfg, "train", overrides)
+    return prepare(cfg)
+
+
+def test_a_repeated_text_asks_every_token_and_its_gold_is_what_can_be_known():
+    rows = RepeatText(n_symbols=9, least=3, most=5).rows(np.random.default_rng(0), 20, 12)
+    assert (rows["targets"][:, :-1] == rows["ids"][:, 1:]).all()
+    for ids, targets, gold in zip(rows["ids"], rows["targets"], rows["gold.repeat"][:, :, 0], strict=True):
+        period = int((ids == ids[1]).nonzero()[0][1]) - 1
+        asked = np.flatnonzero(gold >= 0)
+        assert asked.tolist() == list(range(period + 1, 12))  # not the place after the first round, where p is unknown
+        assert (ids[gold[asked]] == targets[asked]).all()
+
+
+class Oracle(nn.Module):
+    """Knows the text, and says it with a loss of ln 2 per token."""
+
+    def __init__(self, batches, n):
+        super().__init__()
+        self.known = {tuple(ids.tolist()): t for b in batches for ids, t in zip(b["ids"], b["targets"], strict=True)}
+        self.n = n
+
+    def forward(self, ids, pos=None):
+        targets = torch.stack([self.known[tuple(row.tolist())] for row in ids])
+        return nn.functional.one_hot(targets, self.n) * math.log(self.n - 1)
+
+
+def test_rounds_are_told_apart():
+    one = subject(TEXT)
+    one.model = Oracle(one.data.val_batches(), one.data.task.vocab_size)
+    found = copying.rounds(one)
+    assert found["copied"] == 1
+    assert found["copied_nll"] == pytest.approx(math.log(2), abs=1e-5)
+    assert found["in_context"] == pytest.approx(0, abs=1e-5)
+    assert "first_nll" not in copying.rounds(subject())  # where only answers are scored
+
+
+def test_a_second_segment_has_one_source_for_each_answer():
+    ids, gold = longer.second_segment(n_symbols=12, start=9, n=5, period=4)
+    assert ids.shape == (5, 17)
+    assert (ids[:, 0] == 0).all()
+    asked = (gold[0, :, 0] >= 0).nonzero().flatten().tolist()
+    assert asked == [13, 14, 15]
+    for row, places in zip(ids, gold[:, :, 0], strict=True):
+        assert all(int(row[places[i]]) == int(row[i + 1]) for i in asked)
+        assert all((row == row[i + 1]).sum() == 2 for i in asked)  # the source and the answer itself
+    assert int(gold.max()) >= 9
+
+
+@pytest.mark.parametrize(
+    ("overrides", "blind"),
+    [
+        (["data.task.form=tag", "task=tag", "model=bert_tiny", "model/head=tag", "model.n_layers=2"], True),
+        (["model.n_layers=1"], True),
+        (["model.n_layers=2"], False),
+        (["model.n_layers=1", "model/position=rope"], False),
+    ],
+)
+def test_the_last_token_sees_the_order_of_earlier_ones_only_with_a_code_or_two_causal_layers(overrides, blind):
+    own = ["data=who_chases_whom", "model/init=unit_variance", "model.tie_embeddings=false"]
+    positions = [] if any("position" in o for o in overrides) else ["model/position=none"]
+    chosen = [*MODEL, *own, *overrides, *positions]
+    change = order.swapped(prepare(compose("train", chosen)))["swap"]
+    assert change < 1e-5 if blind else change > 1e-3
+
+
+def test_tokens_of_uniform_attention_read_themselves_as_much_as_the_others():
+    one = subject("model/init=zero_qk", "model.n_layers=1")
+    assert order.own(one)["self"] == pytest.approx(np.mean([1 / n for n in range(5, 25)]), abs=1e-6)
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_the_gradient_of_a_query_is_that_of_autograd(scaled):
+    found = softmax.at_start(0, n_keys=7, d_head=9, scaled=scaled, n_rows=50)
+    draw = torch.Generator().manual_seed(0)
+    q = torch.randn(50, 9, generator=draw).requires_grad_()
+    k, upstream = torch.randn(50, 7, 9, generator=draw), torch.randn(50, 7, generator=draw)
+    scores = (k @ q[:, :, None])[:, :, 0] / (3 if scaled else 1)
+    (scores.softmax(-1) * upstream).sum().backward()
+    norms = q.grad.norm(dim=-1)
+    assert found["gradient_mean"] == pytest.approx(float(norms.mean()), rel=1e-4)
+    assert found["gradient_median"] == pytest.approx(float(norms.median()), rel=1e-4)
+    assert found["std"] == pytest.approx(float(scores.detach().std()), rel=1e-4)
+
+
+def test_the_median_dies_without_the_scale_while_the_mean_grows():
+    plain, scaled = (softmax.at_start(0, 16, 256, on, n_rows=300) for on in (False, True))
+    assert plain["jacobian_median"] < 0.05 < 0.25 < scaled["jacobian_median"]
+    assert plain["gradient_mean"] > 2 * scaled["gradient_mean"]
+
+
+def test_weights_thin_out_unless_scores_grow_with_the_length():
+    assert softmax.dilution(0, n_keys=1)["max_weight"] == 1
+    assert softmax.dilution(0, n_keys=8, by_length=True) == softmax.dilution(0, n_keys=8)
+    assert softmax.dilution(0, n_keys=4096)["max_weight"] < 0.02 < 0.2 < softmax.dilution(0, 4096, True)["max_weight"]
+
+
+def test_a_lookup_by_hand():
+    found = softmax.lookup(0, temperature=1.0)  # scores 1, 3 and -1
+    total = math.e + math.e**3 + 1 / math.e
+    assert found["equal"] == pytest.approx(math.e / total)
+    assert found["longer"] == pytest.approx(math.e**3 / total)
+    assert softmax.lookup(0, 1e-3, cosine=True)["equal"] > 0.999
+    assert softmax.lookup(0, 1e-3, cosine=True, present=False)["sum"] == pytest.approx(1)
+
+
+def test_few_keys_bound_the_rank():
+    assert [untrained.rank(0, 6, m)["rank"] for m in (2, 8)] == [2, 6]
+
+
+def test_attention_bends_although_its_projections_do_not():
+    bend = {part: untrained.linearity(0, part)["bend"] for part in ("projection", "given", "attention", "ffn")}
+    assert max(bend["projection"], bend["given"]) < 1e-5 < 0.1 < min(bend["attention"], bend["ffn"])
+
+
+def test_one_head_needs_no_query_matrix():
+    assert untrained.merged(0, 1)["missed"] == 0
+    # of four heads each keeps a quarter of the squares of its product
+    assert untrained.merged(0, 4)["missed"] == pytest.approx(math.sqrt(3 / 4), abs=0.02)
+
+
+def test_attention_upon_attention_makes_tokens_alike_and_a_residual_keeps_them_apart():
+    alone, kept = (untrained.stacking(0, residual=r, n_layers=4, d_model=32) for r in (0.0, 1.0))
+    assert alone["apart.1"] > alone["apart.2"] > 100 * alone["apart.4"]
+    assert kept["apart.4"] > 0.5
+
+
+def test_rules_of_initialisation_start_with_the_scores_that_they_say():
+    small = {"d_model": 128, "n_heads": 2}
+    found = {init: untrained.state(0, init, **small) for init in ("gpt2", "xavier", "zero_qk")}
+    assert found["xavier"]["score_std"] == pytest.approx(1, abs=0.1)
+    assert found["gpt2"]["entropy"] > 0.99 > 0.9 > found["xavier"]["entropy"]
+    assert found["zero_qk"]["gradient_w_q"] == found["zero_qk"]["gradient_w_k"] == 0
+    assert found["zero_qk"]["to_mean"] < 1e-5
+
+
+def test_where_a_course_crosses():
+    course = torch.tensor([0.2, 0.2, 0.3, 0.9, 1.0, 1.2])
+    assert [phase.crossed(course, share) for share in (0.05, 0.5, 0.9)] == [2, 3, 5]
