@@ -43,7 +43,6 @@ def sink_of_induction(subject: Subject, rows: int = ROWS) -> dict[str, float]:
     return {name: float(of.scores[name][head]) for name in (*SCORES, "prefix_matching")}
 
 
-@torch.no_grad()
 def eviction(subject: Subject, window: int = 16, rows: int = ROWS) -> dict[str, float]:
     """Losses in nats, token by token with a cache of `window` tokens, at the places where it has lost the first one.
 
@@ -84,6 +83,7 @@ def _own(weights: Tensor) -> Tensor:
     return weights.diagonal(dim1=-2, dim2=-1)[..., None]
 
 
+@torch.no_grad()
 def _late_loss(subject: Subject, batches: Sequence[Batch], first: int, like: Window | None = None) -> float:
     """Mean loss of the answers from place `first` on, read at once, or token by token with caches."""
     model, total, n = subject.model, 0.0, 0
