@@ -36,8 +36,8 @@ def owners(subject: Subject, rows: int = ROWS) -> dict[str, float]:
     Returns:
         "owner.ROLE": number of the head (over all layers) that puts most mass on its gold. "owners": how many heads own
         a role. "selectivity": mean over heads. "second_role": the most mass that a head gives to a role besides the one
-        that it gives most. "own_cost", "other_cost": accuracy that is lost without a head, at the role that it gives
-        most mass to and, on average, at others; means over the heads that own a role.
+        that it gives most. "own_cost", "other_cost": accuracy that is lost without a head that owns a role, at the
+        roles that it owns and at the others; means.
     """
     model, batches = subject.model, sample(subject, rows)
     found = measure(model, batches)
@@ -51,9 +51,8 @@ def owners(subject: Subject, rows: int = ROWS) -> dict[str, float]:
         site, head = heads[number]
         with ablate(model, {site: [head]}):
             lost = changes(full, answered(model, batches), "accuracy")
-        role = roles[int(mass[:, number].argmax())]
-        own.append(lost[role])
-        other += [lost[name] for name in roles if name != role]
+        for role, of in zip(roles, owner, strict=True):
+            (own if of == number else other).append(lost[role])
     return {
         **{f"owner.{role}": float(number) for role, number in zip(roles, owner, strict=True)},
         "owners": float(len(set(owner))),
