@@ -53,20 +53,22 @@ class Job:
     stop: StopSignals = field(default_factory=StopSignals)
 
 
-def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
+def entry(name: str, work: Callable[[DictConfig, Job], float | None]) -> None:
     """Run `work` as a command with the config `name`: Hydra's command line, checks, one message for a mistake.
 
     A job of a sweep that fails does not end the others; it is named at the end, and the exit code is 1.
 
     Args:
         name: a file of the config folder, without ending.
-        work: gets the checked config and the job.
+        work: gets the checked config and the job; a number that it returns is what a sweeper such as Optuna makes
+            small.
     """
     jobs: list[Job] = []
     failures: list[tuple[Job, str]] = []
     stop = StopSignals()
+    process = os.getpid()
 
-    def task(cfg: DictConfig) -> None:
+    def task(cfg: DictConfig) -> float | None:
         hydra_cfg = HydraConfig.get()
         job = Job(
             folder=Path(hydra_cfg.runtime.output_dir),
@@ -84,14 +86,18 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
                 if not from_lightning():  # processes of one run stop together, when all of them are there
                     stop.release()
                 check(cfg, name, job.overrides)
-                work(cfg, job)
+                found = work(cfg, job)
                 stop.hold()
+                return found
             except BaseException as error:
                 stop.hold()
                 _remove_if_empty(job.folder)
                 if not (job.sweep and isinstance(error, Exception)):
                     raise
                 failures.append((job, _told(error, name, job)))
+                if os.getpid() != process:  # of a launcher: only what is raised reaches the one that counts
+                    raise ConfigError(f"{show_path(job.folder)}: {failures[-1][1]}") from None
+        return float("nan")
 
     # samples are text of any script, whatever the machine's locale; a sample must not fail a run
     if sys.stdout is not None:
@@ -116,7 +122,7 @@ def entry(name: str, work: Callable[[DictConfig, Job], None]) -> None:
     if failures:
         lines = [f"{show_path(job.folder)} ({_own(job, jobs)}): {text}" for job, text in failures]
         print(f"error: {len(failures)} of {len(jobs)} jobs failed:", *lines, sep="\n  ", file=sys.stderr)
-        if jobs[0].sweep.exists():
+        if name == "train" and jobs[0].sweep.exists():
             print(f"the others are done; the sweep goes on with: {sweep_command(jobs[0].sweep)}", file=sys.stderr)
         sys.exit(1)
 
@@ -126,10 +132,23 @@ def _compose_jobs(name: str) -> None:
     arguments = sys.argv[1:]
     if not {"-m", "--multirun"} & set(arguments) or any(a.startswith(("--config", "-c")) for a in arguments):
         return
-    typed = [a for a in arguments if is_override(a) and not a.startswith("hydra")]
-    for batch in BasicSweeper.split_arguments(OverridesParser.create().parse_overrides(typed), None):
-        for overrides in batch:
-            compose(name, overrides)
+    if any(a.startswith("hydra/sweeper=") for a in arguments):  # another one has values of its own kind
+        return
+    for overrides in combinations([a for a in arguments if is_override(a) and not a.startswith("hydra")]):
+        compose(name, overrides)
+
+
+def combinations(typed: Sequence[str]) -> list[list[str]]:
+    """The command lines that a sweep over `key=a,b` makes.
+
+    Args:
+        typed: overrides.
+
+    Raises:
+        HydraException: one cannot be read.
+    """
+    parsed = OverridesParser.create().parse_overrides(list(typed))
+    return [overrides for batch in BasicSweeper.split_arguments(parsed, None) for overrides in batch]
 
 
 def _own(job: Job, jobs: Sequence[Job]) -> str:

@@ -133,7 +133,7 @@ def test_commands_import_nothing_heavy_at_module_level(path):
             assert name.split(".")[1] in light_parts, f"{path.name} imports {name} at module level"
 
 
-@pytest.mark.parametrize("command", ["train", "generate", "evaluate", "analyze", "benchmark", "demo"])
+@pytest.mark.parametrize("command", ["train", "generate", "evaluate", "analyze", "ablate", "benchmark", "demo"])
 @pytest.mark.parametrize("flag", [["--help"], ["--cfg", "job"]])
 def test_help_and_config_answer_without_torch_within_a_second_of_cpu(command, flag, tmp_path):
     code = (

@@ -24,16 +24,18 @@ DTYPES = ("uint8", "uint16", "int32", "float32")  # those that every browser can
 
 @dataclass(frozen=True)
 class Kind:
-    """What belongs to one kind of page: its scripts in order, and how large its file may be."""
+    """What belongs to one kind of page: its scripts in order, how large its file may be, its own style sheets."""
 
     scripts: tuple[str, ...]
     budget: int
+    styles: tuple[str, ...] = ()
 
 
 KINDS = {
     "heads": Kind(
         ("heads_data.js", "heads_grid.js", "heads_map.js", "heads_lines.js", "heads_table.js", "heads.js"), 5 * MB
     ),
+    "studies": Kind(("studies.js",), 3 * MB, ("studies.css",)),
 }
 
 
@@ -92,7 +94,7 @@ def render(
     """
     # one render call: filling places one after the other would let data forge the next place
     scripts = [asset(name) for name in ("page.js", *KINDS[kind].scripts)]
-    style = asset("page.css")
+    style = "".join(asset(name) for name in ("page.css", *KINDS[kind].styles))
     data = clean(data)
     blocks = [{"id": f"array-{name}", "text": _base64(name, array)} for name, array in arrays.items()]
     manifest = {name: {"dtype": str(array.dtype), "shape": list(array.shape)} for name, array in arrays.items()}

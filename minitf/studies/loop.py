@@ -14,9 +14,11 @@ from omegaconf import DictConfig
 from torch import nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
+from minitf.blocks.init import drawn_by_name
 from minitf.config import build, build_data, set_data_facts
 from minitf.data.base import BaseData
-from minitf.errors import ConfigError, DataError
+from minitf.errors import ConfigError
+from minitf.training.guard import Diverged
 from minitf.training.precision import resolve_precision
 from minitf.training.scores import scores
 from minitf.training.seeds import derive_seed
@@ -43,12 +45,13 @@ class Subject:
     step: int = 0
 
 
-def prepare(cfg: DictConfig, progress: Callable[[str], object] = lambda line: None) -> Subject:
+def prepare(cfg: DictConfig, progress: Callable[[str], object] = lambda line: None, paired: bool = False) -> Subject:
     """Data and a fresh model, as `scripts/train.py` makes them from the same config.
 
     Args:
         cfg: as composed; the facts of the data are written into it.
         progress: is called with what the data says of itself.
+        paired: draw the weights by name, so that models of one seed start alike where they have the same parts.
 
     Raises:
         ConfigError, DataError: a choice that cannot work.
@@ -58,7 +61,9 @@ def prepare(cfg: DictConfig, progress: Callable[[str], object] = lambda line: No
     seed_everything(cfg.seed, verbose=False)
     data = build_data(cfg).prepare(progress)
     set_data_facts(cfg, **data.facts)
-    return Subject(build(cfg.model), data, build(cfg.task), cfg)
+    with drawn_by_name(cfg.seed) if paired else nullcontext():
+        model = build(cfg.model)
+    return Subject(model, data, build(cfg.task), cfg)
 
 
 def train(
@@ -80,7 +85,7 @@ def train(
 
     Raises:
         ConfigError: a setting that this loop does not have.
-        DataError: loss or gradient is no longer finite.
+        Diverged: loss or gradient is no longer finite.
     """
     cfg, model, objective = subject.cfg, subject.model, subject.objective
     n_steps, clip_norm = cfg.trainer.max_steps, cfg.trainer.clip_norm
@@ -116,7 +121,7 @@ def train(
         gradients = [p.grad for p in parameters if p.grad is not None]
         norm = get_total_norm(gradients)
         if not math.isfinite(loss.detach() + norm):
-            raise DataError(
+            raise Diverged(
                 f"loss or gradient is not finite in step {subject.step + 1}: the run has diverged. Lower optim.lr"
             )
         if clip_norm:

@@ -17,6 +17,7 @@ class Result:
         n_params: of the model; 0 without one.
         n_steps: optimizer steps.
         seconds: of CPU, for training and measuring.
+        trained: seconds of CPU for training alone.
         error: why there are no scores; "" where all went well.
     """
 
@@ -29,3 +30,4 @@ class Result:
     n_steps: int = 0
     seconds: float = 0.0
     error: str = ""
+    trained: float = 0.0

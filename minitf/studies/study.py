@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
+from omegaconf import OmegaConf
 
-from minitf.config import config_dir, group_options
+from minitf.config import compose, group_options
 from minitf.errors import ConfigError
 
 BUDGETS = ("steps", "parameters", "flops", "seconds")
@@ -19,6 +19,7 @@ KINDS = {  # an expectation has the keys of one kind, and perhaps those that all
     "same": ({"same", "within"}, set()),
 }
 SHARED = {"metric", "when", "says"}
+TRIAL = ("trainer.max_steps=4", "schedule.warmup_steps=0")
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Study:
         metric: the one that decides.
         expect: what the claim predicts.
         figures: cell -> metric -> (lowest, highest) as found before, with other code.
-        smoke: overrides for a trial whose numbers mean nothing.
+        smoke: overrides for a trial whose numbers mean nothing; without them a few steps of training.
     """
 
     name: str
@@ -79,7 +80,45 @@ class Study:
     run: Mapping[str, Any] | None = None
     expect: Sequence[Expectation] = ()
     figures: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
-    smoke: Sequence[str] = ("trainer.max_steps=4",)
+    smoke: Sequence[str] | None = None
+
+    @property
+    def reference(self) -> str:
+        """The cell whose budget the others get: the first."""
+        return next(iter(self.cells))
+
+    def overrides(self, cell: str, smoke: bool = False) -> list[str]:
+        """What is typed for a cell: of one key, what comes last.
+
+        Args:
+            cell: its name.
+            smoke: for a trial.
+        """
+        more = (() if self.run else TRIAL) if self.smoke is None else self.smoke
+        typed = [*self.base, *self.cells[cell], *(more if smoke else ())]
+        return list({_key(override): override for override in typed}.values())
+
+    def only(self, cells: Sequence[str]) -> Study:
+        """The study of some cells, with the expectations that speak of no other.
+
+        Args:
+            cells: names; in which order does not matter.
+
+        Raises:
+            ConfigError: one is not there.
+        """
+        if unknown := [cell for cell in cells if cell not in self.cells]:
+            raise ConfigError(f"study={self.name} has no cell {unknown[0]!r}; there are {', '.join(self.cells)}")
+        return replace(
+            self,
+            cells={cell: of for cell, of in self.cells.items() if cell in cells},
+            expect=tuple(e for e in self.expect if set(e.cells) <= set(cells)),
+            figures={cell: of for cell, of in self.figures.items() if cell in cells},
+        )
+
+
+def _key(override: str) -> str:
+    return override.partition("=")[0].lstrip("+")
 
 
 def load(name: str) -> Study:
@@ -91,7 +130,7 @@ def load(name: str) -> Study:
     options = group_options("study")
     if name not in options:
         raise ConfigError(f"study={name}: there is no such study; there are {', '.join(options)}")
-    return read(name, yaml.safe_load((config_dir() / "study" / f"{name}.yaml").read_text(encoding="utf-8")))
+    return read(name, OmegaConf.to_container(compose("ablate", [f"study={name}"]).study))
 
 
 def read(name: str, node: Mapping[str, Any]) -> Study:
@@ -103,13 +142,19 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
             each combination, named "level, level".
 
     Raises:
-        ConfigError: an unknown or missing key, an expectation about a cell that is not there.
+        ConfigError: an unknown or missing key, overrides that are no list of texts, an expectation about a cell that is
+            not there.
     """
-    where, node = f"configs/study/{name}.yaml", dict(node)
-    cells = dict(node.pop("cells", {}))
+    where, node = f"configs/study/{name}.yaml", _named(node)
+    cells = {cell: _texts(where, f"cells of {cell!r}", of) for cell, of in (node.pop("cells", None) or {}).items()}
     if factors := node.pop("factors", None):
         for levels in itertools.product(*(levels.items() for levels in factors.values())):
-            cells[", ".join(str(level) for level, _ in levels)] = [o for _, overrides in levels for o in overrides]
+            cells[", ".join(level for level, _ in levels)] = [
+                o for level, overrides in levels for o in _texts(where, f"factors of {level!r}", overrides)
+            ]
+    for key in ("base", "covers", "smoke"):
+        if key in node:
+            node[key] = _texts(where, key, node[key])
     known = set(Study.__dataclass_fields__) - {"name"}
     if unknown := sorted(set(node) - known):
         raise ConfigError(f"{where}: {unknown[0]} is not known; there are {', '.join(sorted({*known, 'factors'}))}")
@@ -118,6 +163,8 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
         raise ConfigError(f"{where} lacks {(missing or ['cells'])[0]}")
     if node.get("budget", "steps") not in BUDGETS:
         raise ConfigError(f"{where}: budget ({node['budget']!r}) must be one of {', '.join(BUDGETS)}")
+    if not isinstance(node.get("seeds", 3), int) or node.get("seeds", 3) < 1:
+        raise ConfigError(f"{where}: seeds ({node['seeds']!r}) must be a whole number of at least 1")
     expect = tuple(_expectation(where, e, node["metric"], cells) for e in node.pop("expect", ()))
     figures = {
         cell: {metric: (float(low), float(high)) for metric, (low, high) in of.items()}
@@ -126,6 +173,20 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
     if unknown := sorted(set(figures) - set(cells)):
         raise ConfigError(f"{where}: figures of {unknown[0]!r}, which is no cell; there are {', '.join(cells)}")
     return Study(name=name, cells=cells, expect=expect, figures=figures, **node)
+
+
+def _named(node: Any) -> Any:
+    """A tree whose names are all texts: YAML reads some as numbers."""
+    if isinstance(node, Mapping):
+        return {str(key): _named(child) for key, child in node.items()}
+    return [_named(child) for child in node] if isinstance(node, list) else node
+
+
+def _texts(where: str, what: str, value: Any) -> list[str]:
+    texts = [value] if isinstance(value, str) else value or []
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        raise ConfigError(f"{where}: {what} must be a list of texts such as [model.n_layers=2], got {value!r}")
+    return texts
 
 
 def _expectation(where: str, node: Mapping[str, Any], metric: str, cells: Mapping[str, Any]) -> Expectation:

@@ -5,7 +5,7 @@ import math
 from torch import nn
 
 from minitf.blocks.checks import check_above
-from minitf.blocks.init import Rule
+from minitf.blocks.init import Rule, drawing
 from minitf.blocks.stack import Stack
 
 
@@ -25,12 +25,14 @@ class Gpt2(Rule):
 
     def __call__(self, model: nn.Module) -> None:
         super().__call__(model)
+        draw = drawing(model)
         for stack in model.modules():
             if isinstance(stack, Stack):
                 small = self.std / math.sqrt(max(1, stack.n_writes))
                 for module in stack.modules():
                     if isinstance(output := getattr(module, "residual_output", None), nn.Linear):
-                        nn.init.normal_(output.weight, std=small)
+                        with draw(output.weight):
+                            nn.init.normal_(output.weight, std=small)
 
     def matrix(self, linear: nn.Linear) -> None:
         nn.init.normal_(linear.weight, std=self.std)

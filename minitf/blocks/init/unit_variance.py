@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from minitf.blocks.init import Rule
+from minitf.blocks.init import Rule, drawing
 
 
 class UnitVariance(Rule):
@@ -19,9 +19,11 @@ class UnitVariance(Rule):
 
     def __call__(self, model: nn.Module) -> None:
         super().__call__(model)
+        draw = drawing(model)
         for module in model.modules():  # again: a tied head has filled the table as its matrix
             if isinstance(module, nn.Embedding):
-                self.table(module)
+                with draw(module.weight):
+                    self.table(module)
 
     def matrix(self, linear: nn.Linear) -> None:
         nn.init.normal_(linear.weight, std=linear.in_features**-0.5)

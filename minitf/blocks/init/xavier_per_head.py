@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from minitf.blocks.init import projections
+from minitf.blocks.init import drawing, projections
 from minitf.blocks.init.xavier import Xavier
 
 
@@ -16,8 +16,10 @@ class XavierPerHead(Xavier):
 
     def __call__(self, model: nn.Module) -> None:
         super().__call__(model)
+        draw = drawing(model)
         with torch.no_grad():
             for projection in projections(model):
-                for slices in projection.by_head().values():
-                    for one in slices:
-                        nn.init.xavier_uniform_(one)
+                for name, slices in projection.by_head().items():
+                    with draw(getattr(projection, name).weight):
+                        for one in slices:
+                            nn.init.xavier_uniform_(one)

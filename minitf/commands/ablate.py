@@ -1,0 +1,237 @@
+"""`minitf-ablate`: run the cells of a study, and say what they decide."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from omegaconf import DictConfig, OmegaConf
+
+from minitf.command_line import Job, combinations, entry, friendly_errors, take_raw
+from minitf.config import group_options
+from minitf.errors import ConfigError, DataError
+from minitf.files import user_path
+from minitf.hints import command, show_path
+from minitf.suited import suited
+from minitf.training.stop import Interrupted
+from minitf.typed import check_typed
+
+if TYPE_CHECKING:
+    from minitf.studies.item import Item
+    from minitf.studies.result import Result
+    from minitf.studies.study import Study
+
+    Decided = tuple[Study, Sequence[Result]]
+
+RAW = ("base", "over", "runs")
+ALL = "study=all"
+
+
+def main() -> None:
+    """Read the command line, do what is not done yet, and print tables and verdicts."""
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    asked = f"{command('ablate')} {shlex.join(sys.argv[1:])}".strip()
+    whole = ALL in sys.argv[1:]
+    sys.argv[1:] = [argument for argument in sys.argv[1:] if argument != ALL]
+    raw = take_raw(RAW)
+    failed: list[str] = []
+    with friendly_errors("ablate"):
+        check_typed(sys.argv[1:])
+        if {"-m", "--multirun"} & set(sys.argv[1:]) and (raw or whole):
+            raise ConfigError(f"{ALL if whole else next(iter(raw))} is no sweep: leave -m away; -m study=a,b is one")
+
+    def work(cfg: DictConfig, job: Job) -> None:
+        if errors := ablate(cfg, job, raw, whole, asked):
+            told = f"{len(errors)} cells failed: {'; '.join(errors[:3])}{' ...' if len(errors) > 3 else ''}"
+            if job.sweep:
+                raise DataError(told)
+            failed.append(told)
+
+    entry("ablate", work)
+    if failed:
+        print(f"error: {failed[0]}", file=sys.stderr)
+        sys.exit(1)
+
+
+def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: str) -> list[str]:
+    """Do the cells that are missing, print what all of them say, and keep it in the folder of results.
+
+    Args:
+        cfg: as in configs/ablate.yaml.
+        job: says what was chosen.
+        raw: `base`, `over` and `runs` exactly as typed.
+        whole: all studies.
+        asked: the whole command, for the tables.
+
+    Returns:
+        The cells that failed, with the reason.
+
+    Raises:
+        ConfigError: nothing to do, or a choice that cannot work.
+        Interrupted: a signal came; what is finished is kept.
+    """
+    check_settings(cfg, job, raw, whole)
+    with job.stop.deferred():  # an import that is cut short would look like a fault
+        from minitf.studies.runner import run
+        from minitf.studies.store import Store
+    folder = user_path(cfg.folder + ("-smoke" if cfg.smoke else ""))
+    if "runs" in raw:
+        from minitf.studies.finished_runs import read_runs
+
+        study, results = read_runs(user_path(raw["runs"]), cfg.metric)
+        return tell([(study, results)], folder, cfg.smoke, asked)
+    n_seeds = cfg.seeds or (1 if cfg.smoke else None)
+    studies = [replace(study, seeds=n_seeds or study.seeds) for study in chosen(cfg, job, raw, whole)]
+    try:
+        found = run(studies, Store(folder), cfg.smoke, n_jobs(cfg, job), lambda line: print(line, file=sys.stderr))
+    except Interrupted as wish:
+        job.stop.ignore()
+        print(f"\ninterrupted by {wish.name}; what is finished is kept: give the command again", file=sys.stderr)
+        wish.told = True
+        raise
+    decided = [(decided_by(study, found[study.name], cfg), found[study.name]) for study in studies]
+    return tell(decided, folder, cfg.smoke, asked)
+
+
+def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> None:
+    """Raise ConfigError for what does not go together, and for numbers that cannot be."""
+    ways = {"study=...": job.choices.get("study") is not None, ALL: whole, "over=...": "over" in raw}
+    ways["runs=..."] = "runs" in raw
+    given = [way for way, there in ways.items() if there]
+    if len(given) != 1:
+        if given:
+            raise ConfigError(f"{' and '.join(given)} do not go together: give one of them")
+        options = ", ".join(group_options("study"))
+        raise ConfigError(
+            f"what is to be decided? Give study=NAME ({options}), {ALL}, or cells of your own: "
+            "base='data=repeat task=answer' over='model/position=rope,alibi'"
+        )
+    if "base" in raw and "over" not in raw:
+        raise ConfigError("base=... goes with over=..., which says what the cells differ in")
+    if cfg.metric is not None and given[0] not in ("over=...", "runs=..."):
+        raise ConfigError(f"the study says which metric decides: leave metric={cfg.metric} away")
+    for name in ("seeds", "jobs"):
+        value = cfg[name]
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ConfigError(f"{name} ({value!r}) must be a whole number of at least 1, or null")
+
+
+def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[Study]:
+    """The studies that were asked for, with the cells that were.
+
+    Raises:
+        ConfigError: a study that says something impossible, or cells that are not there.
+    """
+    from minitf.studies.adhoc import make_study
+    from minitf.studies.study import load, read
+
+    if whole:
+        studies = [load(name) for name in group_options("study")]
+    elif "over" in raw:
+        base = words(raw.get("base", ""), "base")
+        if added := suited(base):
+            print(f"with it goes {' '.join(added)}; configs/suited.yaml says so", file=sys.stderr)
+        studies = [make_study([*added, *base], combinations(words(raw["over"], "over")), cfg.metric or "loss")]
+    else:
+        studies = [read(job.choices["study"], OmegaConf.to_container(cfg.study, resolve=False))]
+    return [study.only(list(cfg.cells)) for study in studies] if cfg.cells else studies
+
+
+def words(text: str, name: str) -> list[str]:
+    """The overrides in a text, with spaces between them; quotes hold a space.
+
+    Args:
+        text: as typed.
+        name: of the setting, for messages.
+
+    Raises:
+        ConfigError: a quote without its second half, or a word that is no key=value.
+    """
+    try:
+        found = shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} cannot be read: {error}") from error
+    if odd := [word for word in found if "=" not in word and not word.startswith("~")]:
+        raise ConfigError(f"{name}: {odd[0]!r} is neither key=value nor group=option")
+    if name == "over" and not found:
+        raise ConfigError("over= is empty: give what the cells differ in, such as over='model/position=rope,alibi'")
+    return found
+
+
+def n_jobs(cfg: DictConfig, job: Job) -> int | None:
+    """Processes; one where a launcher already runs several jobs of a sweep side by side."""
+    launched = job.sweep is not None and job.choices.get("hydra/launcher", "basic") != "basic"
+    return 1 if launched and cfg.jobs is None else cfg.jobs
+
+
+def decided_by(study: Study, results: Sequence[Result], cfg: DictConfig) -> Study:
+    """The study; of cells that were typed, with the metric that decides where none was said."""
+    good = [result for result in results if not result.error]
+    if study.source or study.claim or cfg.metric is not None or not good:
+        return study
+    return replace(study, metric="accuracy" if all("accuracy" in result.scores for result in good) else "loss")
+
+
+def tell(decided: Sequence[Decided], folder: Path, smoke: bool, asked: str) -> list[str]:
+    """Print the tables, and write them, the verdicts and a page: of one study into its own folder.
+
+    Args:
+        decided: studies with their results.
+        folder: of the results.
+        smoke: the numbers mean nothing.
+        asked: the whole command.
+
+    Returns:
+        The cells that failed, with the reason.
+
+    Raises:
+        ConfigError: the only study speaks of a metric that nobody has measured.
+    """
+    from minitf.report.studies import write_page
+    from minitf.studies import table
+    from minitf.studies.item import Item, as_data
+    from minitf.studies.store import safe_name
+    from minitf.studies.verdict import judge
+
+    alone = len(decided) == 1
+    items, errors = [], []
+    for study, results in decided:
+        errors += [f"{study.name}, {r.cell} s{r.seed}: {r.error.splitlines()[0]}" for r in results if r.error]
+        try:
+            judgement = judge(study, results, smoke)
+        except ConfigError as error:
+            if alone:
+                raise
+            errors.append(str(error))
+            continue
+        own = asked if alone else f"{command('ablate')} study={study.name}"
+        items.append(Item(study, results, judgement, own))
+    if alone:
+        folder = folder / safe_name(items[0].study.name)
+    print(_text(items[0]) if alone else table.overview(items))
+    table.folder(items, folder)
+    write_page([as_data(item) for item in items], folder / "verdicts.html", about=versions())
+    print(f"verdicts and page: {show_path(folder)}")
+    return errors
+
+
+def _text(item: Item) -> str:
+    from minitf.studies import table
+
+    return table.text(item.study, item.results, item.judgement, item.command)
+
+
+def versions() -> str:
+    """Date and versions, for the page."""
+    import torch
+
+    from minitf import __version__
+
+    return f"{date.today()}, minitf {__version__}, torch {torch.__version__}, Python {platform.python_version()}"

@@ -1,0 +1,152 @@
+"""Where results are kept: one file for each cell and seed, with all that could have changed them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+import minitf
+from minitf.files import write_json
+from minitf.studies.result import Result
+from minitf.studies.study import Study
+
+# code that can change a result, and what of it only reads or keeps results
+CODE = ("blocks", "cache", "models", "generation", "data", "training", "analysis", "scoring", "studies", "lab", "bench")
+CODE += ("positions.py", "tap.py")
+NO_CODE = ("verdict", "table", "statistics", "comparison", "judgement", "item")
+NO_CODE += ("store", "runner", "workers", "progress", "adhoc", "finished_runs")
+PARTS = ("seed", "data", "model", "task", "optim", "schedule", "trainer")  # of a config, that training reads
+ONLY_TOLD = ("val_every", "log_every")  # of the trainer: change nothing
+
+
+class Store:
+    """The folder of results: NAME/CELL/sSEED.json.
+
+    Args:
+        folder: made when the first result is written.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def path(self, study: str, cell: str, seed: int) -> Path:
+        """Where a result is kept."""
+        return self.folder / safe_name(study) / safe_name(cell) / f"s{seed}.json"
+
+    def read(self, study: str, cell: str, seed: int) -> tuple[Result, dict[str, Any]] | None:
+        """A result with its key; None where there is none that can be read."""
+        try:
+            kept = json.loads(self.path(study, cell, seed).read_text(encoding="utf-8"))
+            result = dict(kept["result"])
+            result["courses"] = {name: [tuple(pair) for pair in of] for name, of in result["courses"].items()}
+            return Result(**result), dict(kept["key"])
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def write(self, result: Result, key: Mapping[str, Any], final: bool = True) -> None:
+        """Keep a result.
+
+        Args:
+            result: what came out.
+            key: all that could have changed it.
+            final: False: an error that need not come again, so the next call tries again.
+        """
+        value = {"result": asdict(result), "final": final, "key": key}
+        write_json(self.path(result.study, result.cell, result.seed), value)
+
+    def is_final(self, result: Result) -> bool:
+        """Whether a result that was kept need not be tried again."""
+        path = self.path(result.study, result.cell, result.seed)
+        return bool(json.loads(path.read_text(encoding="utf-8")).get("final", True))
+
+
+def safe_name(name: str) -> str:
+    """A folder's name for a cell: as it is where every system can have it, else a short form with a hash.
+
+    Args:
+        name: any text.
+    """
+    plain = re.sub(r"[^\w=+-]+", "_", name, flags=re.ASCII).strip("_")[:60]
+    return name if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def key_of(study: Study, cell: str, seed: int, cfg: DictConfig | None, reference: DictConfig | None) -> dict[str, Any]:
+    """All that can change the result of a cell with a seed.
+
+    Args:
+        study: of the cell.
+        cell: its name.
+        seed: of the run.
+        cfg: the composed config of the cell; None where the study computes instead of training.
+        reference: that of the first cell.
+    """
+    key = {"torch": _torch(), "code": code_hash(), "measures": study.measures}
+    if cfg is None:
+        return key | {"run": study.run, "arguments": study.overrides(cell), "seed": seed}
+    key["config"] = _plain(cfg, seed)
+    if study.budget in ("flops", "seconds") and reference is not None:
+        key["budget"] = {"like": study.budget, "of": _plain(reference, seed)}
+    return json.loads(json.dumps(key))  # as it will be read
+
+
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Why a result no longer counts, in a line; "" where it does.
+
+    Args:
+        old, new: keys.
+    """
+    before, now = dict(_flat(old)), dict(_flat(new))
+    changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    told = [_told(name, before.get(name), now.get(name)) for name in changed if name != "code"]
+    told += ["the code has changed"] if "code" in changed else []
+    return "; ".join([*told[:2], *([f"and {len(told) - 2} more"] if len(told) > 2 else [])])
+
+
+def _told(name: str, before: Any, now: Any) -> str:
+    return f"{name.removeprefix('config.')} was {before}, is {now}"
+
+
+def _flat(node: Any, place: str = "") -> list[tuple[str, Any]]:
+    if not isinstance(node, Mapping):
+        return [(place.removesuffix("."), json.dumps(node))]
+    return [pair for name, child in node.items() for pair in _flat(child, f"{place}{name}.")]
+
+
+def _plain(cfg: DictConfig, seed: int) -> dict[str, Any]:
+    OmegaConf.update(cfg, "seed", seed)
+    whole = OmegaConf.to_container(cfg, resolve=True)
+    parts = {name: whole[name] for name in PARTS if name in whole}
+    parts["trainer"] = {name: value for name, value in parts["trainer"].items() if name not in ONLY_TOLD}
+    return parts
+
+
+@functools.cache
+def _torch() -> str:
+    import torch
+
+    return torch.__version__
+
+
+@functools.cache
+def code_hash() -> str:
+    """A hash of the code that can change a result."""
+    root = Path(minitf.__file__).parent
+    files: list[Path] = []
+    for part in CODE:
+        files += [root / part] if part.endswith(".py") else sorted((root / part).rglob("*.py"))
+    return _hash([f for f in files if not (f.parent.name == "studies" and f.stem in NO_CODE)], root)
+
+
+def _hash(files: Sequence[Path], root: Path) -> str:
+    found = hashlib.sha256()
+    for file in files:
+        found.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes() + b"\0")
+    return found.hexdigest()[:16]

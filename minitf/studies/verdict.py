@@ -1,0 +1,183 @@
+"""What the results of a study say about its claim.
+
+A difference between two cells is claimed only where their values do not overlap; p, interval and effect inform.
+
+    expectation    supported                                     refuted
+    level          every seed inside the bounds                  every seed outside
+    more, by > 0   every difference >= by, no overlap            every difference < by
+    more, by = 0   every difference > 0, no overlap              every difference <= 0, no overlap or all equal
+    more, by < 0   every difference >= by ("not worse")          every difference < by, no overlap
+    same           every difference within the bound             every difference beyond it, no overlap
+
+Everything else is undecided, and so is what rests on fewer than three seeds, a missing seed, a failed cell or a score
+that is not finite. The study: see `_of_study`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from minitf.errors import ConfigError
+from minitf.studies.comparison import comparisons, figure, reaches, values_of
+from minitf.studies.judgement import (
+    CONDITIONAL,
+    NO_CLAIM,
+    NOT_JUDGED,
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    Comparison,
+    Judgement,
+    Outcome,
+    condition,
+)
+from minitf.studies.result import Result
+from minitf.studies.study import Expectation, Study
+
+LEAST_SEEDS = 3
+
+
+def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judgement:
+    """Judge a study by its results.
+
+    Args:
+        study: with the number of seeds that was asked for.
+        results: of its cells, in any order; a later one replaces an earlier one of the same cell and seed.
+        smoke: the numbers mean nothing: nothing is judged.
+
+    Raises:
+        ConfigError: a metric of the study that no result has.
+    """
+    found = {(r.cell, r.seed): r for r in results if r.cell in study.cells}
+    kept = list(found.values())
+    seeds = tuple(sorted({*range(study.seeds), *(seed for _, seed in found)}))
+    _check_metrics(study, kept)
+    compared = comparisons(study, kept)
+    if smoke:
+        outcomes = [_outcome(e, compared, kept, (NOT_JUDGED, "a trial")) for e in study.expect]
+        verdict, why = NOT_JUDGED, "a trial: its numbers mean nothing"
+    else:
+        outcomes = [_outcome(e, compared, kept, _lacking(e, found, seeds)) for e in study.expect]
+        verdict, why = _of_study(outcomes, _incomplete(found, study.cells, seeds))
+    figures = tuple(
+        figure(cell, metric, spread, list(values_of(kept, cell, metric).values()))
+        for cell, of in study.figures.items()
+        for metric, spread in of.items()
+    )
+    problems = (*_incomplete(found, study.cells, seeds), *_wild(study, kept))
+    seconds = float(sum(r.seconds for r in kept))
+    return Judgement(study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds)
+
+
+def _check_metrics(study: Study, results: Sequence[Result]) -> None:
+    known = {metric for r in results if not r.error for metric in r.scores}
+    asked = [study.metric, *(e.metric for e in study.expect), *(m for of in study.figures.values() for m in of)]
+    unknown = [metric for metric in asked if metric not in known]
+    if known and unknown:
+        raise ConfigError(
+            f"study {study.name}: no result has the metric {unknown[0]!r}; there are {', '.join(sorted(known))}"
+        )
+
+
+def _outcome(
+    e: Expectation, compared: Sequence[Comparison], results: Sequence[Result], settled: tuple[str, str] | None
+) -> Outcome:
+    """`settled`: outcome and reason where the numbers do not decide."""
+    values = {cell: values_of(results, cell, e.metric) for cell in e.cells}
+    comparison = next((c for c in compared if (c.metric, c.cells) == (e.metric, e.cells)), None)
+    outcome, why = settled or (_level(e, values) if comparison is None else _pair(e, comparison))
+    return Outcome(e, outcome, why, values, comparison)
+
+
+def _lacking(e: Expectation, found: Mapping[tuple[str, int], Result], seeds: Sequence[int]) -> tuple[str, str] | None:
+    """Undecided, and why, where an expectation cannot be judged."""
+    told = _incomplete(found, e.cells, seeds)
+    for cell in e.cells:
+        scores = {seed: found[cell, seed].scores.get(e.metric) for seed in seeds if _is_whole(found, cell, seed)}
+        without = [seed for seed, value in scores.items() if value is None]
+        wild = [seed for seed, value in scores.items() if value is not None and not math.isfinite(value)]
+        told += [f"{cell}: no {e.metric} with seed {_list(without)}"] if without else []
+        told += [f"{cell}: {e.metric} is not finite with seed {_list(wild)}"] if wild else []
+    if told:
+        return UNDECIDED, "; ".join(told)
+    if len(seeds) < LEAST_SEEDS:
+        return UNDECIDED, f"a verdict needs at least {LEAST_SEEDS} seeds, not {len(seeds)}"
+    return None
+
+
+def _incomplete(found: Mapping[tuple[str, int], Result], cells: Iterable[str], seeds: Sequence[int]) -> list[str]:
+    told = []
+    for cell in cells:
+        missing = [seed for seed in seeds if (cell, seed) not in found]
+        failed = [seed for seed in seeds if (cell, seed) in found and found[cell, seed].error]
+        told += [f"{cell}: failed with seed {_list(failed)}: {found[cell, failed[0]].error}"] if failed else []
+        told += [f"{cell}: seed {_list(missing)} is missing"] if missing else []
+    return told
+
+
+def _is_whole(found: Mapping[tuple[str, int], Result], cell: str, seed: int) -> bool:
+    return (cell, seed) in found and not found[cell, seed].error
+
+
+def _wild(study: Study, results: Sequence[Result]) -> list[str]:
+    """Scores that are not finite, of metrics that the study asks for."""
+    asked = dict.fromkeys([study.metric, *(e.metric for e in study.expect)])
+    return [
+        f"{r.cell}: {metric} with seed {r.seed} is {r.scores[metric]}"
+        for r in results
+        for metric in asked
+        if metric in r.scores and not math.isfinite(r.scores[metric])
+    ]
+
+
+def _level(e: Expectation, values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
+    of = list(values[e.cells[0]].values())
+    inside = [reaches(v, e.low) and (e.high is None or reaches(-v, -e.high)) for v in of]
+    return _counted(inside, "inside the bounds")
+
+
+def _pair(e: Expectation, c: Comparison) -> tuple[str, str]:
+    of = list(c.differences.values())
+    if e.kind == "same":
+        within = [reaches(-abs(d), -e.high) for d in of]
+        outcome, why = _counted(within, "within the bound")
+        overlap = outcome == REFUTED and not c.apart
+    else:
+        agree = [reaches(d, e.low) and (d > 0 or e.low < 0) for d in of]
+        outcome, why = _counted(agree, "as far apart as expected" if e.low else "in the expected order")
+        overlap = {
+            SUPPORTED: e.low >= 0 and c.apart != 1,
+            REFUTED: e.low <= 0 and c.apart != -1 and any(of),
+        }.get(outcome, False)
+    return (UNDECIDED, f"{why}, but the conditions overlap") if overlap else (outcome, why)
+
+
+def _counted(agree: Sequence[bool], what: str) -> tuple[str, str]:
+    n, of = sum(agree), len(agree)
+    if n in (0, of):
+        return (SUPPORTED, f"every seed {what}") if n else (REFUTED, f"no seed {what}")
+    return UNDECIDED, f"{n} of {of} seeds {what}"
+
+
+def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str, str]:
+    """All supported: supported; all refuted: refuted; both: supported where its `when` says so; else undecided."""
+    if not outcomes:
+        return NO_CLAIM, "nothing was expected"
+    if problems:
+        return UNDECIDED, f"incomplete: {problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else "")
+    kinds = {o.outcome for o in outcomes}
+    if kinds == {SUPPORTED} or kinds == {REFUTED}:
+        return outcomes[0].outcome, f"{len(outcomes)} of {len(outcomes)} expectations {outcomes[0].outcome}"
+    if kinds == {SUPPORTED, REFUTED}:
+        return CONDITIONAL, "; ".join(
+            dict.fromkeys(condition(o.expectation) for o in outcomes if o.outcome == SUPPORTED)
+        )
+    counts = [
+        f"{n} {kind}" for kind in (SUPPORTED, REFUTED, UNDECIDED) if (n := sum(o.outcome == kind for o in outcomes))
+    ]
+    return UNDECIDED, f"of {len(outcomes)} expectations: {', '.join(counts)}"
+
+
+def _list(seeds: Sequence[int]) -> str:
+    return ", ".join(map(str, seeds))

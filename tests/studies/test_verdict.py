@@ -1,0 +1,179 @@
+"""Verdicts of results with known numbers."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from made_studies import CLEAR, EQUAL, MORE, OVERLAP, results, study
+
+from minitf.errors import ConfigError
+from minitf.studies.result import Result
+from minitf.studies.verdict import judge
+
+
+def verdict(values, *expect, **more):
+    return judge(study(*expect, **more), results(values)).verdict
+
+
+def pair(with_, without):
+    return {"with": with_, "without": without}
+
+
+@pytest.mark.parametrize(
+    ("values", "expect", "wanted"),
+    [
+        (CLEAR, MORE, "supported"),
+        (CLEAR, {**MORE, "by": 0.7}, "supported"),  # 0.8, 0.75, 0.7: the bound itself, but for rounding
+        (CLEAR, {**MORE, "by": 0.72}, "undecided"),
+        (CLEAR, {**MORE, "by": 0.9}, "refuted"),
+        (CLEAR, {"more": "without", "than": "with"}, "refuted"),
+        (OVERLAP, MORE, "undecided"),  # every seed agrees, but 0.4 is not above 0.45
+        (OVERLAP, {"more": "without", "than": "with"}, "undecided"),
+        (OVERLAP, {**MORE, "by": 0.5}, "refuted"),
+        (OVERLAP, {**MORE, "by": -0.1}, "supported"),  # not worse: no effect is claimed
+        (CLEAR, {"more": "without", "than": "with", "by": -0.1}, "refuted"),
+        (EQUAL, MORE, "refuted"),
+        (EQUAL, {**MORE, "by": -0.1}, "supported"),
+        (EQUAL, {"same": ["with", "without"], "within": 0.0}, "supported"),
+        (OVERLAP, {"same": ["with", "without"], "within": 0.2}, "supported"),
+        (CLEAR, {"same": ["with", "without"], "within": 0.1}, "refuted"),
+        (CLEAR, {"same": ["with", "without"], "within": 0.72}, "undecided"),
+        (pair((0.5, 0.9, 0.5), (0.9, 0.5, 0.9)), {"same": ["with", "without"], "within": 0.1}, "undecided"),
+        (CLEAR, {"cell": "with", "at_least": 0.9}, "supported"),
+        (CLEAR, {"cell": "with", "at_least": 0.93}, "undecided"),
+        (CLEAR, {"cell": "with", "at_most": 0.5}, "refuted"),
+        (CLEAR, {"cell": "with", "at_least": 0.9, "at_most": 1.0}, "supported"),
+        (pair((0.1, 0.9, 0.1), (0, 0, 0)), {"cell": "with", "at_least": 0.4, "at_most": 0.6}, "refuted"),
+        (pair((2e-11, 2e-11, 3e-11), (0, 0, 0)), {"cell": "with", "at_most": 1e-12}, "refuted"),  # tiny bounds count
+    ],
+)
+def test_rule_of_one_expectation(values, expect, wanted):
+    judgement = judge(study(expect), results(values))
+    assert judgement.verdict == judgement.outcomes[0].outcome == wanted
+
+
+def test_deciding_numbers():
+    made = judge(study(MORE, {"same": ["with", "without"], "within": 0.1}), results(CLEAR))
+    (first,), outcome = made.comparisons, made.outcomes[0]
+    assert outcome.values == {cell: dict(enumerate(of)) for cell, of in CLEAR.items()}
+    assert outcome.comparison == first
+    assert first.differences == pytest.approx({0: 0.8, 1: 0.75, 2: 0.7})
+    assert (first.mean, first.low, first.high) == pytest.approx((0.75, 0.7, 0.8))
+    assert (first.p, first.p_holm, first.least_p) == (0.25, 0.25, 0.25)  # two expectations, but one comparison
+    assert first.effect == pytest.approx(0.75 / 0.05 / math.sqrt(math.pi))
+    assert first.detectable == pytest.approx(0.05 * 3.264, abs=1e-4)
+    assert first.apart == 1
+    assert (made.seeds, made.seconds, made.problems) == ((0, 1, 2), 12.0, ())
+
+
+def test_holm_counts_the_comparisons_of_the_study():
+    values = {"a": (9, 9, 9, 9, 9, 9), "b": (1, 2, 3, 4, 5, 6), "c": (0, 9, 1, 9, 1, 9)}
+    expect = [{"more": "a", "than": "b"}, {"more": "a", "than": "c"}]
+    made = judge(study(*expect, cells="abc", seeds=6), results(values))
+    assert [c.p for c in made.comparisons] == pytest.approx([2 / 64, 16 / 64])
+    assert [c.p_holm for c in made.comparisons] == pytest.approx([4 / 64, 16 / 64])
+
+
+YES, NO = {"cell": "with", "at_least": 0.5}, {"cell": "without", "at_least": 0.5}
+OPEN = {"cell": "with", "at_least": 0.93}
+
+
+@pytest.mark.parametrize(
+    ("expect", "wanted"),
+    [
+        ([YES, MORE], "supported"),
+        ([NO, NO], "refuted"),
+        ([{**YES, "when": "with it"}, {**NO, "when": "without it"}], "supported under condition"),
+        ([YES, OPEN], "undecided"),
+        ([YES, NO, OPEN], "undecided"),
+        ([], "no claim"),
+    ],
+)
+def test_rule_of_the_study(expect, wanted):
+    made = judge(study(*expect), results(CLEAR))
+    assert made.verdict == wanted
+    if wanted == "supported under condition":
+        assert made.why == "with it"
+
+
+def test_what_is_not_whole_is_never_supported():
+    whole = results(CLEAR)
+    failed = [*whole[:-1], Result("made", "without", 2, error="DataError: diverged")]
+    for got, told in {
+        "failed": (failed, "without: failed with seed 2: DataError: diverged"),
+        "missing": (whole[:-1], "without: seed 2 is missing"),
+        "NaN": ([*whole[:-1], replace(whole[-1], scores={"accuracy": math.nan})], "accuracy is not finite with seed 2"),
+        "infinite": ([*whole[:-1], replace(whole[-1], scores={"accuracy": -math.inf})], "not finite with seed 2"),
+        "without": ([*whole[:-1], replace(whole[-1], scores={"loss": 1.0})], "without: no accuracy with seed 2"),
+        "nothing": ([], "with: seed 0, 1, 2 is missing"),
+    }.values():
+        for expect in (MORE, {"same": ["with", "without"], "within": 0.1}):
+            made = judge(study(expect), got)
+            assert made.verdict == made.outcomes[0].outcome == "undecided"
+            assert told in made.outcomes[0].why
+
+
+def test_a_cell_that_nobody_asks_about_must_be_whole_too():
+    made = judge(study(YES), results({"with": CLEAR["with"]}))
+    assert made.outcomes[0].outcome == "supported"
+    assert made.verdict == "undecided"
+    assert made.why == "incomplete: without: seed 0, 1, 2 is missing"
+
+
+def test_fewer_than_three_seeds_and_smoke():
+    two = {cell: of[:2] for cell, of in CLEAR.items()}
+    assert verdict(two, MORE, seeds=2) == "undecided"
+    one = {cell: of[:1] for cell, of in CLEAR.items()}
+    made = judge(study(MORE, seeds=1), results(one), smoke=True)
+    assert made.verdict == made.outcomes[0].outcome == "not judged"
+    assert math.isnan(made.comparisons[0].low)
+
+
+def test_a_later_result_replaces_an_earlier_one_and_strange_cells_are_left_out():
+    stale = [Result("made", "with", 0, error="killed"), Result("made", "gone", 0, {"accuracy": 0.0})]
+    assert judge(study(MORE), [*stale, *results(CLEAR)]).verdict == "supported"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        study({**MORE, "metric": "acuracy"}),
+        study(metric="acuracy"),
+        study(MORE, figures={"with": {"acuracy": [0, 1]}}),
+    ],
+)
+def test_a_metric_that_is_nowhere_is_a_mistake(made):
+    with pytest.raises(ConfigError, match="no result has the metric 'acuracy'; there are accuracy, loss"):
+        judge(made, results(CLEAR))
+    failed = [Result("made", cell, seed, error="no") for cell in CLEAR for seed in range(3)]
+    assert judge(made, failed).verdict in ("undecided", "no claim")
+
+
+def test_without_expectations_each_cell_is_compared_with_the_first():
+    values = {"a": (1, 1, 1), "b": (2, 2, 2), "c": (0, 1, 2)}
+    made = judge(study(cells="abc"), results(values))
+    assert made.verdict == "no claim"
+    assert [(c.cells, c.mean, c.apart) for c in made.comparisons] == [(("b", "a"), 1.0, 1), (("c", "a"), 0.0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("spread", "place", "n_inside"),
+    [
+        ((0.9, 1.0), "inside", 3),
+        ((0.94, 0.96), "inside", 1),
+        ((0.96, 1.0), "near", 1),  # 0.95 lies 0.01 below; half the width is 0.02
+        ((0.96, 0.96), "near", 0),  # no width: 2 % of the value
+        ((0.98, 1.0), "outside", 1),
+        ((0.5, 0.6), "outside", 0),
+    ],
+)
+def test_figures_beside_those_found_before(spread, place, n_inside):
+    (figure,) = judge(study(MORE, figures={"with": {"accuracy": spread}}), results(CLEAR)).figures
+    assert (figure.place, figure.n_inside, figure.n) == (place, n_inside, 3)
+    assert figure.mean == pytest.approx(0.95)
+
+
+def test_a_figure_without_values_is_missing():
+    got = [*results({"without": CLEAR["without"]}), Result("made", "with", 0, error="no")]
+    (figure,) = judge(study(MORE, figures={"with": {"accuracy": [0, 1]}}), got).figures
+    assert (figure.place, figure.n) == ("missing", 0)
