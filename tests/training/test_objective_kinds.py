@@ -176,7 +176,7 @@ class Given(nn.Module):
         return hidden
 
 
-@pytest.mark.parametrize("objective", [Seq2Seq(label_smoothing=0.1), CausalLM(label_smoothing=0.1)])
+@pytest.mark.parametrize("objective", [kind(label_smoothing=0.1) for kind in (Seq2Seq, CausalLM, TagTokens)])
 def test_label_smoothing_knows_real_tokens_only(objective):
     rows = [[2.0, 0, 0, 0], [0, 1, 0, 0], [5, 5, 5, 5]]
     src = torch.zeros(1, 1, dtype=torch.long)
@@ -189,6 +189,13 @@ def test_label_smoothing_knows_real_tokens_only(objective):
     assert (gradients[0][2] == 0).all()
     without, _, _ = run(objective, Given(rows[:2]), {**batch, "targets": batch["targets"][:, :2]})
     assert without.item() == pytest.approx(loss.item(), abs=1e-7)
+
+
+def test_label_smoothing_of_tags_stays_within_a_read_out():
+    _, model, batch, logits, targets = case("readouts")
+    loss, metrics = TagTokens(label_smoothing=0.1)(model, batch)
+    torch.testing.assert_close(loss, F.cross_entropy(logits, targets, label_smoothing=0.1))
+    torch.testing.assert_close(metrics["nll"], F.cross_entropy(logits, targets, reduction="sum").detach())
 
 
 def test_extra_losses_of_parts_count_while_training_and_where_something_is_scored():
