@@ -1,0 +1,1 @@
+"""What a study computes without the usual training: f(seed, **arguments) -> {metric: number}."""
