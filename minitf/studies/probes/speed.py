@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import statistics
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,9 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from minitf.bench.timing import CLOCKS, Timing, interleave, ratios
-from minitf.blocks.attend.reference import attend_reference
-from minitf.blocks.mask.causal import Causal
-from minitf.blocks.normalize.softmax import Softmax
+from minitf.blocks.score import Score
 from minitf.blocks.score.additive import Additive
 from minitf.blocks.score.scaled_dot import ScaledDot
 from minitf.cache.dynamic import Dynamic
@@ -33,6 +32,7 @@ def training(
     first: Sequence[str],
     second: Sequence[str],
     length: int,
+    width: int = 128,
     batch_size: int = 8,
     rounds: int = 5,
     steps: int = 2,
@@ -43,6 +43,7 @@ def training(
         seed: of weights and rows.
         first, second: overrides of configs/train.yaml that choose the models.
         length: tokens of a source, and of a target.
+        width: d_model of both.
         batch_size: rows.
         rounds: that count, after one to warm up.
         steps: of each model in a round.
@@ -52,7 +53,8 @@ def training(
         "ratio_low" and "ratio_high"; tokens of the target per second of "first" and "second"; their parameters in
         thousands, "first_size" and "second_size".
     """
-    subjects = {"first": _subject(seed, first, length), "second": _subject(seed, second, length)}
+    chosen = {"first": first, "second": second}
+    subjects = {name: _subject(seed, [*of, f"model.d_model={width}"], length) for name, of in chosen.items()}
     vocab_size = subjects["first"].data.task.n_symbols
     draw = torch.Generator().manual_seed(seed)
     src, ids, targets = torch.randint(vocab_size, (3, batch_size, length), generator=draw)
@@ -107,7 +109,7 @@ def writing(
 def scores(
     seed: int, length: int, d_head: int = 64, n_heads: int = 6, rounds: int = 5, steps: int = 1
 ) -> dict[str, float]:
-    """Causal attention of one row with additive scores and with products, by definition and by torch's fused kernel.
+    """Causal attention of one row with additive scores, with products in the same plain code, and by a fused kernel.
 
     Args:
         seed: of the numbers.
@@ -118,31 +120,34 @@ def scores(
 
     Returns:
         How many times as long additive attention takes: "forward" and "both" (forward and backward) against products
-        by definition, "forward_fused" and "both_fused" against the kernel; the median of rounds, each with "_low" and
-        "_high". It computes all hidden values at once, as is usual.
+        in the same code, "forward_fused" and "both_fused" against torch's kernel; the median of rounds, each with
+        "_low" and "_high". All hidden values are computed at once, as is usual.
     """
     torch.manual_seed(seed)
     sizes = {"d_head": d_head, "n_heads": n_heads}
     parts = {"additive": Additive(**sizes, chunk=None), "dot": ScaledDot(**sizes)}
-    normalize, pos = Softmax(n_heads=n_heads), torch.arange(length)[None]
+    later = torch.full((length, length), float("-inf")).triu(1)
     found = {}
     for kind, gradient in {"forward": False, "both": True}.items():
-        rows = [torch.randn(1, n_heads, length, d_head, requires_grad=gradient) for _ in range(3)]
-
-        def defined(name: str, rows: list[Tensor] = rows) -> Tensor:
-            chosen = {"score": parts[name], "normalize": normalize, "mask": Causal()}
-            return attend_reference(*rows, **chosen, q_pos=pos, k_pos=pos)[0]
-
-        def fused(rows: list[Tensor] = rows) -> Tensor:
-            return F.scaled_dot_product_attention(*rows, is_causal=True)
-
-        ways = {"additive": lambda: defined("additive"), "dot": lambda: defined("dot"), "fused": fused}
+        q, k, v = (torch.randn(1, n_heads, length, d_head, requires_grad=gradient) for _ in range(3))
+        ways = {name: partial(_plain, part, q, k, v, later) for name, part in parts.items()}
+        ways["fused"] = partial(F.scaled_dot_product_attention, q, k, v, is_causal=True)
         with torch.set_grad_enabled(gradient):
-            works = {name: _repeated(_pass(way, gradient), steps) for name, way in ways.items()}
+            works = {name: _repeated(partial(_pass, way, gradient), steps) for name, way in ways.items()}
             timings = _timed(works, rounds)
         found |= _spread(kind, ratios(timings["additive"], timings["dot"]))
         found |= _spread(f"{kind}_fused", ratios(timings["additive"], timings["fused"]))
     return found
+
+
+def _plain(score: Score, q: Tensor, k: Tensor, v: Tensor, later: Tensor) -> Tensor:
+    return (score(q, k) + later).softmax(-1) @ v
+
+
+def _pass(way: Callable[[], Tensor], gradient: bool) -> None:
+    out = way()
+    if gradient:
+        out.sum().backward()
 
 
 def _subject(seed: int, overrides: Sequence[str], length: int) -> Subject:
@@ -185,15 +190,6 @@ def _without(net: Any, memory: Tensor, text: Tensor, n: int, steps: int) -> Call
         return (CLOCK() - start) / steps
 
     return timed
-
-
-def _pass(way: Callable[[], Tensor], gradient: bool) -> Work:
-    def work() -> None:
-        out = way()
-        if gradient:
-            out.sum().backward()
-
-    return work
 
 
 def _repeated(work: Work, steps: int) -> Callable[[], float]:
