@@ -14,7 +14,7 @@ from minitf.studies.probes import speed
 from minitf.studies.result import Result
 from minitf.studies.study import load
 
-STUDIES = ("bottleneck", "bottleneck_longer", "evolution", "rnn_speed", "rnn_writing", "score_speed")
+TRAINED = {"bottleneck": ["data.n_val=64"], "evolution": ["data.n_val=8"]}
 TIMED = ("rnn_speed", "rnn_writing", "score_speed")
 COPY = [
     *("data=copy", "data.task.form=seq2seq", "data.seq_len=9", "data.n_val=64", "task=seq2seq"),
@@ -118,7 +118,8 @@ def test_the_steps_from_bahdanau_are_three_factors_of_two():
     assert [len(of) for of in factorial.levels(list(study.cells))] == [2, 2, 2]
 
     def size(cell):
-        return sum(p.numel() for p in prepare(compose("train", study.overrides(cell))).model.parameters())
+        cfg = compose("train", [*study.overrides(cell), "data.n_val=8"])
+        return sum(p.numel() for p in prepare(cfg).model.parameters())
 
     sizes = {cell: size(cell) for cell in study.cells if cell.count("no W_Q") + cell.count("K = V") < 2}
     assert sizes["own V, W_Q, dot"] - sizes["own V, no W_Q, dot"] == 2 * 48 * 48  # two layers
@@ -133,16 +134,23 @@ def test_additive_scores_of_the_probe_are_those_of_attention():
     torch.testing.assert_close(mine, torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
 
 
-@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("name", [*TRAINED, *TIMED])
 def test_every_study_can_be_tried(name):
     study = load(name)
     first, *_, last = list(study.cells) * 2
     for cell in [first, last] if name in TIMED else [first]:
-        found = run_cell(study, cell, 0, smoke=True).scores
+        found = run_cell(study, cell, 0, TRAINED.get(name, ()), smoke=True).scores
         asked = {e.metric for e in study.expect if cell in e.cells} | {study.metric} | set(study.figures.get(cell, ()))
         assert asked <= set(found)
         if name in TIMED:
             assert found[f"{study.metric}_low"] <= found[study.metric] <= found[f"{study.metric}_high"]
+
+
+def test_a_longer_try_differs_in_its_steps_alone():
+    short, longer = load("bottleneck"), load("bottleneck_longer")
+    assert set(short.base) ^ set(longer.base) == {"trainer.max_steps=400", "trainer.max_steps=1200"}
+    assert longer.cells["one vector"] == short.cells["one vector"]
+    assert longer.measures == short.measures
 
 
 def test_a_cache_makes_writing_behind_a_long_text_cheaper():
