@@ -67,7 +67,8 @@ def _study(item: Mapping[str, Any]) -> dict[str, Any]:
                 "differences": dots([_difference(c, item) for c in compared], zero=True) if compared else None,
             }
         )
-    return {**item, "seconds": f"{item['seconds']:.0f}", "metrics": metrics}
+    effects = [_numbers(c) for c in item["effects"]]
+    return {**item, "seconds": f"{item['seconds']:.0f}", "metrics": metrics, "effects": effects}
 
 
 def _cell(row: Mapping[str, Any], bounds: Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:

@@ -55,6 +55,7 @@ def as_data(item: Item) -> dict[str, Any]:
             "metrics": [_metric(item, metric, found) for metric in matters(study)],
             "expectations": [_expectation(outcome) for outcome in judged.outcomes],
             "comparisons": [_comparison(c) for c in judged.comparisons],
+            "effects": [_comparison(c) for c in judged.effects],
         }
     )
 

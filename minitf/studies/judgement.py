@@ -95,6 +95,7 @@ class Judgement:
         problems: what is missing, failed or not finite.
         seeds: that were asked for.
         seconds: of CPU, of all results.
+        effects: of factors and of pairs of them, where the cells are all combinations of some; corrected by themselves.
     """
 
     study: str
@@ -106,6 +107,7 @@ class Judgement:
     problems: tuple[str, ...]
     seeds: tuple[int, ...]
     seconds: float
+    effects: tuple[Comparison, ...] = ()
 
 
 def condition(e: Expectation) -> str:

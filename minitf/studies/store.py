@@ -23,7 +23,7 @@ from minitf.studies.study import Study
 # code that can change a result, and what of it only reads or keeps results
 CODE = ("blocks", "cache", "models", "generation", "data", "training", "analysis", "scoring", "studies", "lab", "bench")
 CODE += ("positions.py", "tap.py")
-NO_CODE = ("verdict", "table", "statistics", "comparison", "judgement", "item")
+NO_CODE = ("verdict", "table", "statistics", "comparison", "judgement", "item", "factorial")
 NO_CODE += ("store", "runner", "workers", "progress", "adhoc", "finished_runs")
 PARTS = ("seed", "data", "model", "task", "optim", "schedule", "trainer")  # of a config, that training reads
 ONLY_TOLD = ("val_every", "log_every")  # of the trainer: change nothing

@@ -29,7 +29,7 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
     data = as_data(Item(study, results, judgement, command))
     told = [f"Study {data['name']}"]
     for name in ("question", "claim", "source"):
-        told += _wrapped(f"  {name:9}", data[name])
+        told += _wrapped(f"  {name:9}", data[name]) if data[name] else []
     if data["covers"]:
         told += _wrapped("  decides  ", ", ".join(data["covers"]))
     for metric in data["metrics"]:
@@ -43,6 +43,11 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
         told += ["", "Comparisons, paired by seed"]
         for c in data["comparisons"]:
             told += _wrapped("  ", f"{c['metric']}: {' - '.join(c['cells'])}")
+            told += _joined("      ", numbers(c))
+    if data["effects"]:
+        told += ["", f"What each factor does to {data['metric']}, and two together beyond that, paired by seed"]
+        for c in data["effects"]:
+            told += _wrapped("  ", " - ".join(c["cells"]))
             told += _joined("      ", numbers(c))
     if data["problems"]:
         told += ["", "Not whole", *(line for problem in data["problems"] for line in _wrapped("  ", problem))]

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from minitf.errors import ConfigError
 from minitf.studies.comparison import comparisons, figure, reaches, values_of
+from minitf.studies.factorial import effects
 from minitf.studies.judgement import (
     CONDITIONAL,
     NO_CLAIM,
@@ -69,7 +70,10 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
     )
     problems = (*unfinished, *_wild(study, kept))
     seconds = float(sum(r.seconds for r in kept))
-    return Judgement(study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds)
+    found_effects = effects(list(study.cells), kept, study.metric)
+    return Judgement(
+        study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds, found_effects
+    )
 
 
 def _check_metrics(study: Study, results: Sequence[Result]) -> None:
