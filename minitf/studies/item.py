@@ -187,6 +187,7 @@ def _expectation(o: Outcome) -> dict[str, Any]:
         "text": say(e),
         "says": e.says,
         "when": e.when,
+        "control": e.control,
         "kind": e.kind,
         "metric": e.metric,
         "cells": list(e.cells),

@@ -108,12 +108,3 @@ class Judgement:
     seeds: tuple[int, ...]
     seconds: float
     effects: tuple[Comparison, ...] = ()
-
-
-def condition(e: Expectation) -> str:
-    """Under what an expectation was asked; where the study does not say, what it says.
-
-    Args:
-        e: of a study.
-    """
-    return e.when or e.says or f"{e.metric} of {' and '.join(e.cells)}"

@@ -9,7 +9,8 @@ What n seeds can say at all (two-sided, 5 %; coverage for normal values, by simu
     6    0.03125                          86 %                                  1.43
     10   0.002                            90 %                                  1.00
 
-So with 3 to 6 seeds neither p nor an interval decides: conditions that do not overlap do (`apart`).
+So with 3 to 5 seeds p cannot reach 5 %, and with 6 not after a correction; intervals are too short: conditions that do
+not overlap decide (`apart`).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ KINDS = {  # an expectation has the keys of one kind, and perhaps those that all
     "more": ({"more", "than"}, {"by"}),
     "same": ({"same", "within"}, set()),
 }
-SHARED = {"metric", "when", "says"}
+SHARED = {"metric", "when", "says", "control"}
 TRIAL = ("trainer.max_steps=4", "schedule.warmup_steps=0")
 
 
@@ -32,8 +32,9 @@ class Expectation:
         cells: one or two names.
         metric: what is compared.
         low, high: bounds, in the unit of the metric; None: open.
-        when: the condition under which this is asked; "" : always.
+        when: the condition under which this is asked; "": always.
         says: what it means, for readers.
+        control: no part of the claim, but what must be so for the study to say anything.
     """
 
     kind: str
@@ -43,6 +44,7 @@ class Expectation:
     high: float | None = None
     when: str = ""
     says: str = ""
+    control: bool = False
 
 
 @dataclass(frozen=True)
@@ -208,4 +210,7 @@ def _expectation(where: str, node: Mapping[str, Any], metric: str, cells: Mappin
         "same": (None, node.get("within")),
     }[fits[0]]
     words = {key: node.get(key, "") for key in ("when", "says")}
-    return Expectation(fits[0], tuple(named), node.get("metric", metric), low, high, **words)
+    control = node.get("control", False)
+    if not isinstance(control, bool) or (control and words["when"]):
+        raise ConfigError(f"{where}: {dict(node)}: control is true or false, and a control has no `when`")
+    return Expectation(fits[0], tuple(named), node.get("metric", metric), low, high, **words, control=control)

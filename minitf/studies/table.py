@@ -37,7 +37,7 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
     if data["expectations"]:
         told += ["", "Expected"]
         for e in data["expectations"]:
-            when = f" (when {e['when']})" if e["when"] else ""
+            when = f" (when {e['when']})" if e["when"] else " (control)" if e["control"] else ""
             told += _wrapped(f"  {e['outcome']:11}", f"{e['text']}{when}: {e['why']}")
     if data["comparisons"]:
         told += ["", "Comparisons, paired by seed"]

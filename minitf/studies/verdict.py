@@ -10,7 +10,8 @@ A difference between two cells is claimed only where their values do not overlap
     same           every difference within the bound             every difference beyond it, no overlap
 
 Everything else is undecided, and so is what rests on fewer than three seeds, a missing seed, a failed cell or a score
-that is not finite. The study: see `_of_study`.
+that is not finite. An effect in the expected direction that is smaller than its bound counts as refuted: "no seed as
+far apart as expected". The study: see `_of_study`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from minitf.studies.judgement import (
     Comparison,
     Judgement,
     Outcome,
-    condition,
 )
 from minitf.studies.result import Result
 from minitf.studies.study import Expectation, Study
@@ -167,22 +167,49 @@ def _counted(agree: Sequence[bool], what: str) -> tuple[str, str]:
 
 
 def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str, str]:
-    """All supported: supported; all refuted: refuted; both: supported where its `when` says so; else undecided."""
-    if not outcomes:
+    """The verdict and why.
+
+    A control that is not supported leaves everything undecided. What is asked under one condition (`when`) belongs
+    together, and is refuted if anything of it is. What is asked always must be supported; then conditions that agree
+    decide, and where some hold and others do not, the claim is supported under those that do.
+    """
+    if not any(not o.expectation.control for o in outcomes):
         return NO_CLAIM, "nothing was expected"
     if problems:
         return UNDECIDED, f"incomplete: {problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else "")
+    if failed := [o for o in outcomes if o.expectation.control and o.outcome != SUPPORTED]:
+        return UNDECIDED, f"a control failed: {_words(failed)}"
+    groups: dict[str, list[Outcome]] = {}
+    for o in outcomes:
+        if not o.expectation.control:
+            groups.setdefault(o.expectation.when, []).append(o)
+    found = {when: _together(of) for when, of in groups.items()}
+    always = found.pop("", SUPPORTED)
+    if always != SUPPORTED:
+        return always, _words([o for o in groups[""] if o.outcome == always])
+    kinds = set(found.values()) or {SUPPORTED}
+    if UNDECIDED in kinds:
+        return UNDECIDED, "; ".join(f"{when}: undecided" for when, kind in found.items() if kind == UNDECIDED)
+    if len(kinds) == 2:
+        return CONDITIONAL, "; ".join(when for when, kind in found.items() if kind == SUPPORTED)
+    kind = kinds.pop()
+    decided = [o for of in groups.values() for o in of]
+    if kind == SUPPORTED:
+        return kind, f"{len(decided)} of {len(decided)} expectations supported"
+    return kind, _words([o for o in decided if o.outcome == kind])
+
+
+def _together(outcomes: Sequence[Outcome]) -> str:
     kinds = {o.outcome for o in outcomes}
-    if kinds == {SUPPORTED} or kinds == {REFUTED}:
-        return outcomes[0].outcome, f"{len(outcomes)} of {len(outcomes)} expectations {outcomes[0].outcome}"
-    if kinds == {SUPPORTED, REFUTED}:
-        return CONDITIONAL, "; ".join(
-            dict.fromkeys(condition(o.expectation) for o in outcomes if o.outcome == SUPPORTED)
-        )
-    counts = [
-        f"{n} {kind}" for kind in (SUPPORTED, REFUTED, UNDECIDED) if (n := sum(o.outcome == kind for o in outcomes))
-    ]
-    return UNDECIDED, f"of {len(outcomes)} expectations: {', '.join(counts)}"
+    return next((kind for kind in (REFUTED, UNDECIDED) if kind in kinds), SUPPORTED)
+
+
+def _words(outcomes: Sequence[Outcome]) -> str:
+    return "; ".join(dict.fromkeys(f"{o.expectation.says or _name(o.expectation)}: {o.why}" for o in outcomes))
+
+
+def _name(e: Expectation) -> str:
+    return f"{e.metric} of {' and '.join(e.cells)}"
 
 
 def _list(seeds: Sequence[int]) -> str:

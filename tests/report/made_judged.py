@@ -36,7 +36,7 @@ def many():
             "clear", CLEAR, MORE, level, figures=figures, covers=["C1", "T2"], base=["data=repeat", "model=gpt_tiny"]
         ),
         judged("against", CLEAR, loss, claim="Without it the loss is larger. " * 6),
-        judged("depends", CLEAR, level, {"cell": "without", "at_least": 0.85}),
+        judged("depends", CLEAR, level, {"cell": "without", "at_least": 0.85, "when": "it is gone"}),
         judged("overlap", {"with scale": (0.5, 0.6, 0.4), "without": (0.45, 0.4, 0.3)}, {**MORE, "by": 0}),
         judged(
             "broken",

@@ -95,7 +95,8 @@ def test_every_value_is_there_and_no_line_is_too_long(n_seeds):
 
 def test_overview_and_markdown():
     first = item(study(MORE), results(CLEAR))
-    conditional = [{"cell": "with", "at_least": 0.5, "when": "it is | on"}, {"cell": "without", "at_least": 0.5}]
+    conditional = [{"cell": "with", "at_least": 0.5, "when": "it is | on"}]
+    conditional.append({"cell": "without", "at_least": 0.5, "when": "it is off"})
     second = item(study(*conditional), results(CLEAR))
     told = overview([first, second])
     assert "supported    accuracy: with 0.9 .. 1 against" in told
