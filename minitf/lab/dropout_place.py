@@ -15,7 +15,8 @@ class DropoutPlace(MultiHeadAttention):
     """Dropout before the softmax in place of behind it: on the scores, not on the weights.
 
     Written by mistake: the two lines in the wrong order. A dropped score is 0, which is no weight of 0: a key that was
-    far below the others gets more weight than before, and no weight is ever dropped.
+    far below the others gets more weight than before, no weight is ever dropped, and the scores that stay grow by
+    1 / (1 - p), so rows get sharper.
 
     Symptom: hardly any, which is why it stays: with p = 0.1 loss 0.039 to 0.041 and accuracy 0.989 to 0.991, beside
     0.028 to 0.038 and 0.991 to 0.992 with dropout in its place.

@@ -65,14 +65,14 @@ def test_a_run_with_a_mistake_is_found_out(tmp_path, monkeypatch):
     text = text_of(f"run={tmp_path}")
     assert f"the run {tmp_path}" in text
     assert "It looks like wrong_axis (minitf/lab/wrong_axis.py): softmax runs over the queries" in text
-    assert "Nothing is broken" not in text
+    assert "None of these laws is broken" not in text
 
 
 def test_a_fresh_model_is_healthy():
-    assert "Nothing is broken." in text_of("model.n_layers=1", "model.d_model=16")
+    assert "None of these laws is broken." in text_of("model.n_layers=1", "model.d_model=16")
 
 
 def test_a_missing_scale_that_is_not_felt_is_told():
     text = text_of("model.n_layers=1", "model.d_model=16", "+bug=no_scale")
-    assert "Nothing is broken." in text
+    assert "None of these laws is broken." in text
     assert "If that is no_scale (minitf/lab/no_scale.py), it is not felt" in text

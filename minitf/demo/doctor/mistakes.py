@@ -60,7 +60,8 @@ CONVENTION = Mistake(
 )
 NO_MASK = Mistake(
     "",
-    "the mask does not hide what comes later, and the model writes token by token: in training it copies the answer.",
+    "the mask does not hide what comes later, and the model writes token by token: in training it copies the answer. "
+    "That is right only where these few tokens are a prefix that is never asked for, as with model/mask=prefix_lm.",
     frozenset({FUTURE, CACHE}),
 )
 NO_SCALE = Mistake(

@@ -16,7 +16,7 @@ from minitf.errors import ConfigError
 from minitf.hints import command
 from minitf.runs import load_run
 
-HEALTHY = "Nothing is broken."
+HEALTHY = "None of these laws is broken."
 
 
 def doctor(*, config: DictConfig) -> str:
@@ -83,8 +83,8 @@ def _names(found: Sequence[Law]) -> str:
 
 
 _NO_SCALE = (
-    "The scores are the products q.k as they are. If that is no_scale (minitf/lab/no_scale.py), it is not felt: this "
-    "model's own products are small enough. T5 does it on purpose, and starts with small queries instead."
+    "The scores are nearly the products q.k as they are. If that is no_scale (minitf/lab/no_scale.py), it is not felt: "
+    "this model's own products are small enough. T5 does it on purpose, and starts with small queries instead."
 )
 _HOW = (
     "Each attention module was given random queries, keys and values, and single tokens were changed; only what came "
