@@ -28,6 +28,7 @@ SMALL = {
     "model/mask=bigbird": [f"model.mask.{value}" for value in BIGBIRD],
     "model/mask=causal_bigbird": [f"model.mask.masks.bigbird.{value}" for value in BIGBIRD],
     "model/attention/score=additive": ["model.attention.score.chunk=4"],
+    "model/attention/score=gatv2": ["model.attention.score.chunk=4"],
     "model/attention/score=log_length": ["model.attention.score.base=4"],
     "model/attention/score=soft_cap": ["model.attention.score.cap=2"],
     "model/position/scaling=llama3": ["model.position.scaling.trained_len=16"],

@@ -8,6 +8,7 @@ from minitf.blocks.score import Score
 from minitf.blocks.score.additive import Additive
 from minitf.blocks.score.cosine import Cosine
 from minitf.blocks.score.dot import Dot
+from minitf.blocks.score.gat import GAT
 from minitf.blocks.score.general import General
 from minitf.blocks.score.l2 import L2
 from minitf.blocks.score.log_length import LogLength
@@ -55,6 +56,12 @@ def _additive(score: Additive, n: Sizes) -> Cost:
     In pieces, what the backward pass computes again are the hidden numbers, which takes no product of matrices.
     """
     return _by_head(n, n.T) + _by_head(n, n.S) + _product(score, n) + Cost(params=n.H * n.d)
+
+
+@_formula.register
+def _gat(score: GAT, n: Sizes) -> Cost:
+    """One number from each query and one from each key; their sums are elementwise."""
+    return Cost(params=2 * n.H * n.d, flops=2 * n.B * n.H * (n.T + n.S) * n.d)
 
 
 @_formula.register(SoftCap)

@@ -45,11 +45,17 @@ def cosine(q, k):
     return torch.dot(q, k) / math.sqrt((torch.dot(q, q) + 1e-6) * (torch.dot(k, k) + 1e-6))
 
 
+def leaky(x):
+    return torch.where(x > 0, x, 0.2 * x)
+
+
 # a query vector, a key vector, the score's parameters of their head
 FORMULAS = {
     "additive": lambda q, k, p: sum(p["v"][i] * torch.tanh(q @ p["w_q"][:, i] + k @ p["w_k"][:, i]) for i in range(D)),
     "cosine": lambda q, k, p: cosine(q, k) * math.exp(p["factor.log"]),
     "dot": lambda q, k, p: sum(a * b for a, b in zip(q, k, strict=True)),
+    "gat": lambda q, k, p: leaky(torch.dot(p["a_q"], q) + torch.dot(p["a_k"], k)),
+    "gatv2": lambda q, k, p: sum(p["v"][i] * leaky(q @ p["w_q"][:, i] + k @ p["w_k"][:, i]) for i in range(D)),
     "general": lambda q, k, p: sum(q[i] * p["w"][i, j] * k[j] for i in range(D) for j in range(D)),
     "l2": lambda q, k, p: -sum((a - b) ** 2 for a, b in zip(q, k, strict=True)) / math.sqrt(D),
     "log_length": lambda q, k, p: torch.dot(q, k) / math.sqrt(D),  # what it does by row is tested below
@@ -90,7 +96,7 @@ def test_dot_form_is_the_definition_for_grouped_heads(name, n_kv_heads):
 
 
 def test_only_what_is_no_product_says_so():
-    assert set(EVERY_SCORE) - set(IS_DOT) == {"additive", "l2", "log_length", "soft_cap"}
+    assert set(EVERY_SCORE) - set(IS_DOT) == {"additive", "gat", "gatv2", "l2", "log_length", "soft_cap"}
 
 
 @pytest.mark.parametrize("name", EVERY_SCORE)
@@ -152,17 +158,18 @@ def test_scores_start_at_a_size_that_softmax_can_use(name):
     made = score(name, d_head=64, drawn=False, dtype=torch.float32)
     q, k = torch.randn(2, 2, 4, 60, 64).unbind(0)
     spread = made(q, k).std(-1).mean()  # over the keys of a row: what all of them share, softmax does not see
-    expected = {"dot": 8.0, "additive": 0.48, "l2": 2.4, "cosine": 1.25}.get(name, 1.0)
+    expected = {"dot": 8.0, "additive": 0.48, "gat": 0.6, "gatv2": 0.45, "l2": 2.4, "cosine": 1.25}.get(name, 1.0)
     assert 0.8 * expected < spread < 1.2 * expected
 
 
 # --- additive ---
 
 
-def test_additive_in_chunks_is_additive():
+@pytest.mark.parametrize("name", ["additive", "gatv2"])
+def test_additive_in_chunks_is_additive(name):
     q, k = vectors(7, 5)
     weights = torch.randn(2, 4, 7, 5, dtype=torch.float64)
-    made, results = score("additive"), []
+    made, results = score(name), []
     for chunk in (None, 1, 3, 7, 100):
         made.chunk = chunk
         scores = made(q, k)
@@ -231,6 +238,23 @@ def test_l2_prefers_the_nearest_and_ignores_what_all_keys_share():
     torch.testing.assert_close(made(q, even).softmax(-1), expected)
 
 
+def test_gat_has_one_best_key_for_all_queries_and_gatv2_has_not():
+    q, k = vectors(20, 20)
+    same = {}
+    for name in ("gat", "gatv2", "additive", "scaled_dot"):
+        best = score(name)(q, k).argmax(-1)
+        same[name] = (best == best[..., :1]).all(-1).float().mean()
+    assert same.pop("gat") == 1
+    assert max(same.values()) < 0.5, same  # by chance a long key may be the best for all
+
+
+def test_gat_still_reads_more_or_less_sharply_by_the_query():
+    made = score("gat")
+    q, k = vectors(20, 20)
+    sharpest = made(q, k).softmax(-1).amax(-1)
+    assert (sharpest.amax(-1) > 1.2 * sharpest.amin(-1)).all()
+
+
 def test_soft_cap_bounds_the_score_and_leaves_small_ones():
     made, plain = score("soft_cap", "cap=3.0"), ScaledDot(d_head=D, n_heads=4)
     q, k = vectors(20, 20)
@@ -297,6 +321,8 @@ def test_query_key_norms_are_their_formulas(name, dtype):
     ("choice", "override", "message"),
     [
         ("score=additive", "score.chunk=0", "chunk must be a whole number of at least 1, got 0"),
+        ("score=gat", "score.slope=0", "score slope must be a finite number above 0, got 0: 0.2 is usual"),
+        ("score=gatv2", "score.slope=-1", "score slope must be a finite number above 0"),
         ("score=cosine", "score.initial=0", "score initial must be a finite number above 0, got 0"),
         ("score=cosine", "score.eps=0", "score eps must be a finite number above 0"),
         ("score=temperature", "score.initial=-1", "score initial must be a finite number above 0"),

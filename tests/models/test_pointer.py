@@ -2,6 +2,9 @@ import parts
 import pytest
 import torch
 
+from minitf.blocks.attend.reference import attend_reference
+from minitf.blocks.mask.full import Full
+from minitf.blocks.normalize.softmax import Softmax
 from minitf.config import build, compose, set_data_facts
 from minitf.models.head.pointer import PointerHead
 from minitf.training.objective.pointer import Pointer
@@ -20,6 +23,22 @@ def test_a_pointer_is_the_additive_score_of_each_place():
     for b, t, s in [(0, 0, 0), (1, 2, 4), (1, 0, 3)]:
         fit = v @ torch.tanh(hidden[b, t] @ w_q + memory[b, s] @ w_k)
         torch.testing.assert_close(pointer(hidden, memory)[b, t, s], fit)
+
+
+@pytest.mark.parametrize("score", ["additive", "scaled_dot", "log_length"])
+def test_a_pointer_is_attention_with_one_hot_places_as_values(score):
+    pointer, hidden, memory = head(score), torch.randn(B, T, D), torch.randn(B, S, D)
+    src_pos = torch.tensor([[0, 1, 2, 3, 4], [-1, -1, 0, 1, 2]])
+    places = torch.eye(S).expand(B, 1, S, S)  # the values; the keys are the states of the source
+    where = {"mask": Full(), "q_pos": torch.zeros(B, T, dtype=torch.long), "k_pos": src_pos}
+    q, k = hidden[:, None], memory[:, None]
+    out, weights = attend_reference(q, k, places, score=pointer.score, normalize=Softmax(n_heads=1), **where)
+    torch.testing.assert_close(out, weights)
+    torch.testing.assert_close(out[:, 0], pointer(hidden, memory, src_pos).softmax(-1))
+    moved = pointer(hidden, memory.roll(1, 1), src_pos.roll(1, 1)).softmax(
+        -1
+    )  # were places the keys, nothing would move
+    torch.testing.assert_close(moved, out[:, 0].roll(1, -1))
 
 
 @pytest.mark.parametrize("score", parts.options("model/attention/score"))

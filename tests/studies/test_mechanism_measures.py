@@ -1,6 +1,7 @@
 """Measures and probes of the studies of mechanisms, by hand and by other ways to compute the same."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from minitf.config import check, compose
 from minitf.data.synthetic.repeat_text import RepeatText
 from minitf.studies.loop import prepare
 from minitf.studies.measures import copying, longer, order
-from minitf.studies.probes import phase, softmax, untrained
+from minitf.studies.probes import phase, softmax, static, untrained
 
 DATA = ["data=repeat", "data.n_val=64"]
 MODEL = ["task=answer", "model=gpt_tiny", "model.d_model=16", "model.attention.n_heads=2"]
@@ -160,3 +161,19 @@ def test_rules_of_initialisation_start_with_the_scores_that_they_say():
 def test_where_a_course_crosses():
     course = torch.tensor([0.2, 0.2, 0.3, 0.9, 1.0, 1.2])
     assert [phase.crossed(course, share) for share in (0.05, 0.5, 0.9)] == [2, 3, 5]
+
+
+def test_best_keys_are_counted_by_head(monkeypatch):
+    def chosen(q, k):  # three of the four queries of a head agree, in every second head all
+        scores = torch.zeros(1, 4, 4, 8)
+        scores[..., 2] = 1
+        scores[:, ::2, 3, 5] = 2
+        return scores
+
+    monkeypatch.setattr(static, "build", lambda node: lambda **_: SimpleNamespace(double=lambda: chosen))
+    assert static.best_keys(0, "dot", n_queries=4, n_parts=4) == {"same": 0.875, "kinds": 1.5}
+
+
+def test_the_score_of_gat_has_the_same_best_key_for_all_queries():
+    assert static.best_keys(0, "gat", n_parts=50) == {"same": 1.0, "kinds": 1.0}
+    assert static.best_keys(0, "gatv2", n_parts=50)["kinds"] > 1.5

@@ -37,20 +37,23 @@ class Additive(Score):
         nn.init.normal_(self.w_k, std=(2 * d_head) ** -0.5)
         nn.init.normal_(self.v, std=d_head**-0.5)
 
+    def activate(self, hidden: Tensor) -> Tensor:
+        """What bends the hidden values: without it the score would be a sum of one of the query and one of the key."""
+        return hidden.tanh()
+
     def forward(self, q: Tensor, k: Tensor) -> Tensor:
         q, k = q @ self.w_q, k @ self.w_k
         if self.chunk is None or self.chunk >= q.size(2):
-            return _fit(q, k, self.v)
+            return self._fit(q, k, self.v)
         return torch.cat([self._again(part, k) for part in q.split(self.chunk, dim=2)], dim=2)
 
     def _again(self, q: Tensor, k: Tensor) -> Tensor:
         """Scores of some queries, nothing of which is kept for the backward pass."""
         if not torch.is_grad_enabled():
-            return _fit(q, k, self.v)
-        return checkpoint(_fit, q, k, self.v, use_reentrant=False, preserve_rng_state=False)
+            return self._fit(q, k, self.v)
+        return checkpoint(self._fit, q, k, self.v, use_reentrant=False, preserve_rng_state=False)
 
-
-def _fit(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """(B,H,T,d), (B,H,S,d), (H,d) -> (B,H,T,S)."""
-    hidden = (q.unsqueeze(3) + k.unsqueeze(2)).tanh()  # (B,H,T,S,d)
-    return (hidden @ v[:, None, :, None]).squeeze(-1)
+    def _fit(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        """(B,H,T,d), (B,H,S,d), (H,d) -> (B,H,T,S)."""
+        hidden = self.activate(q.unsqueeze(3) + k.unsqueeze(2))  # (B,H,T,S,d)
+        return (hidden @ v[:, None, :, None]).squeeze(-1)
