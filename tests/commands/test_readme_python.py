@@ -30,8 +30,8 @@ def run(block, folder):
     return names, shown
 
 
-def test_there_are_two_examples():
-    assert len(BLOCKS) == 2
+def test_there_are_three_examples():
+    assert len(BLOCKS) == 3
 
 
 def test_text_in_python_is_the_text_of_the_command(toy):
@@ -52,6 +52,16 @@ def test_looking_inside_shows_what_it_says(toy):
     n = names["ids"].size(1)
     assert weights.shape == (1, 4, n, n)
     torch.testing.assert_close(weights.sum(-1), torch.ones(1, 4, n))
+
+
+def test_the_battery_names_heads_and_gives_their_scores(toy):
+    (block,) = [block for block in BLOCKS if "battery(" in block]
+    names, ((called, of_head, scores),) = run(block, toy)
+    assert names["found"].settings["untrained"] == 3
+    assert not called  # it has learned nothing yet
+    assert all(scores[name.score] == name.value >= name.needed for name in of_head)
+    assert 0 <= scores["prefix_matching"] < 0.4
+    assert sum(head.place == "1.0" for head in names["found"].heads) == 1
 
 
 def test_a_line_of_the_config_makes_caches():
