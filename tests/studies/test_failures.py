@@ -54,6 +54,13 @@ def test_owners_of_heads_that_look_where_they_should():
     assert found["second_role"] == pytest.approx(second)
 
 
+def test_a_head_that_owns_all_roles_costs_no_others():
+    found = heads.owners(subject_of("head_roles", "trained", "model.attention.n_heads=1"))
+    assert found["owners"] == 1
+    assert "own_cost" in found
+    assert "other_cost" not in found
+
+
 @pytest.mark.parametrize(("rows", "sizes"), [(48, [32, 16]), (40, [32, 8]), (32, [32]), (10, [10]), (1000, [32, 16])])
 def test_a_sample_has_as_many_rows_as_were_asked_for(rows, sizes):
     subject = subject_of("head_collapse", "healthy")
@@ -100,6 +107,7 @@ def test_a_cache_that_holds_all_tokens_loses_nothing_one_that_forgets_does():
     assert found["loss_full"] == pytest.approx(at_once)
     assert abs(found["loss_evicted"] - at_once) > 1e-4
     assert found["jump"] == pytest.approx(found["loss_evicted"] - found["loss_kept"])
+    assert found["left"] == pytest.approx(found["loss_kept"] - found["loss_full"])
 
 
 def test_weight_of_dormant_queries():

@@ -71,6 +71,16 @@ def test_a_second_segment_has_one_source_for_each_answer():
     assert int(gold.max()) >= 9
 
 
+def test_what_longer_rows_lose_is_counted_from_the_trained_length(monkeypatch):
+    right = iter([0.9, 0.8, 0.7, 0.4])
+    monkeypatch.setattr(longer, "answered", lambda *_: {longer.ROLE: type("One", (), {"accuracy": next(right)})})
+    one = subject(TEXT)
+    assert longer.lengths(one, of=[24, 48], n=4)["lost.at.48"] == pytest.approx(0.1)
+    found = longer.beyond(one, begins=[13, 25], within=13, n=4, period=4)
+    assert found["lost.begins.25"] == pytest.approx(0.3)
+    assert "lost.begins.13" not in found
+
+
 @pytest.mark.parametrize(
     ("overrides", "blind"),
     [
@@ -115,21 +125,28 @@ def test_the_median_dies_without_the_scale_while_the_mean_grows():
 
 def test_weights_thin_out_unless_scores_grow_with_the_length():
     assert softmax.dilution(0, n_keys=1)["max_weight"] == 1
+    assert max(softmax.dilution(0, n_keys=n)["beyond"] for n in (1, 8, 512)) < 1e-5
     assert softmax.dilution(0, n_keys=8, by_length=True) == softmax.dilution(0, n_keys=8)
     assert softmax.dilution(0, n_keys=4096)["max_weight"] < 0.02 < 0.2 < softmax.dilution(0, 4096, True)["max_weight"]
 
 
-def test_a_lookup_by_hand():
-    found = softmax.lookup(0, temperature=1.0)  # scores 1, 3 and -1
-    total = math.e + math.e**3 + 1 / math.e
-    assert found["equal"] == pytest.approx(math.e / total)
-    assert found["longer"] == pytest.approx(math.e**3 / total)
-    assert softmax.lookup(0, 1e-3, cosine=True)["equal"] > 0.999
-    assert softmax.lookup(0, 1e-3, cosine=True, present=False)["sum"] == pytest.approx(1)
+def test_a_lookup_finds_the_equal_key_only_where_keys_are_equally_long():
+    assert softmax.lookup(0, temperature=1e9)["equal"] == pytest.approx(1 / 6)  # equal, longer and four others
+    for seed in range(20):
+        sharp = {cosine: softmax.lookup(seed, 1e-3, cosine=cosine) for cosine in (True, False)}
+        assert sharp[True]["equal"] > 0.999 < sharp[False]["longer"]
+        ratio = softmax.lookup(seed, 1.0)["longer"] / softmax.lookup(seed, 1.0)["equal"]
+        assert 2 * math.cos(0.6) - 1 < math.log(ratio) < 4 * math.cos(0.3) - 1
+        gone = softmax.lookup(seed, 1e-3, cosine=True, present=False)
+        assert gone["longer"] > 0.999
+        assert gone["sum"] == pytest.approx(1)
+    assert softmax.lookup(0, 1.0) != softmax.lookup(1, 1.0)
 
 
-def test_few_keys_bound_the_rank():
+def test_few_keys_bound_the_rank_and_values_bound_the_reach():
     assert [untrained.rank(0, 6, m)["rank"] for m in (2, 8)] == [2, 6]
+    assert untrained.rank(0, 6, 1)["reach"] == pytest.approx(1)
+    assert all(0 < untrained.rank(seed, 6, 8)["reach"] < 1 for seed in range(5))
 
 
 def test_attention_bends_although_its_projections_do_not():

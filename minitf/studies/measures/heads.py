@@ -37,7 +37,7 @@ def owners(subject: Subject, rows: int = ROWS) -> dict[str, float]:
         "owner.ROLE": number of the head (over all layers) that puts most mass on its gold. "owners": how many heads own
         a role. "selectivity": mean over heads. "second_role": the most mass that a head gives to a role besides the one
         that it gives most. "own_cost", "other_cost": accuracy that is lost without a head that owns a role, at the
-        roles that it owns and at the others; means.
+        roles that it owns and at the others; means. No "other_cost" where one head owns all.
     """
     model, batches = subject.model, sample(subject, rows)
     found = measure(model, batches)
@@ -59,5 +59,5 @@ def owners(subject: Subject, rows: int = ROWS) -> dict[str, float]:
         "selectivity": float(selectivity(mass).mean()),
         "second_role": float(mass.topk(2, dim=0).values[1].max()),
         "own_cost": sum(own) / len(own),
-        "other_cost": sum(other) / len(other),
+        **({"other_cost": sum(other) / len(other)} if other else {}),
     }

@@ -15,13 +15,13 @@ ROLE = "repeat"
 
 
 def lengths(subject: Subject, of: Sequence[int], n: int = 128) -> dict[str, float]:
-    """Accuracy of copies in longer rows of the same kind: "at.48" for 48 tokens.
+    """Accuracy of copies in longer rows of the same kind: "at.48" for 48 tokens, and "lost.at.48", the first minus it.
 
     Most sources of such rows stand at places that training has seen, for the segment comes again and again.
 
     Args:
         subject: of data=repeat.
-        of: tokens of a row.
+        of: tokens of a row; first as many as in training.
         n: rows.
     """
     found = {}
@@ -29,11 +29,13 @@ def lengths(subject: Subject, of: Sequence[int], n: int = 128) -> dict[str, floa
         rows = subject.data.task.rows(np.random.default_rng(0), n, length)
         batch = {name: torch.from_numpy(rows[name]) for name in ("ids", "targets", f"gold.{ROLE}")}
         found[f"at.{length}"] = answered(subject.model, [batch])[ROLE].accuracy
-    return found
+    return found | {f"lost.at.{length}": found[f"at.{of[0]}"] - found[f"at.{length}"] for length in of[1:]}
 
 
-def beyond(subject: Subject, begins: Sequence[int], n: int = 128, period: int = 6) -> dict[str, float]:
+def beyond(subject: Subject, begins: Sequence[int], within: int, n: int = 128, period: int = 6) -> dict[str, float]:
     """Accuracy in the second round of a segment whose first round begins at a later place: "begins.30" for 30.
+
+    "lost.begins.30" is what it has less than where the segment begins at `within`.
 
     Before it stands another segment of other symbols, again and again. So each answer has one source, and where the
     segment begins beyond the trained length the source stands where no training token stood. With a small number all
@@ -42,6 +44,7 @@ def beyond(subject: Subject, begins: Sequence[int], n: int = 128, period: int = 
     Args:
         subject: of data=repeat, with at least twice `period` symbols.
         begins: columns.
+        within: the one of them that later ones are compared with; with it all of the segment lies within training.
         n: rows.
         period: symbols of each segment.
     """
@@ -50,7 +53,8 @@ def beyond(subject: Subject, begins: Sequence[int], n: int = 128, period: int = 
         ids, gold = second_segment(subject.data.task.n_symbols, start, n, period)
         batch = {"ids": ids[:, :-1], "targets": ids[:, 1:], f"gold.{ROLE}": gold[:, :-1]}
         found[f"begins.{start}"] = answered(subject.model, [batch])[ROLE].accuracy
-    return found
+    inside = found[f"begins.{within}"]
+    return found | {f"lost.begins.{start}": inside - found[f"begins.{start}"] for start in begins if start > within}
 
 
 def second_segment(n_symbols: int, start: int, n: int, period: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -53,13 +53,14 @@ def eviction(subject: Subject, window: int = 16, rows: int = ROWS) -> dict[str, 
 
     Returns:
         "loss_full": with all tokens; "loss_evicted": with the last `window`; "loss_kept": with the first one and
-        the last `window` - 1; "jump": evicted minus kept.
+        the last `window` - 1; "jump": evicted minus kept; "left": kept minus full.
     """
     batches = sample(subject, rows)
     full = _late_loss(subject, batches, window)
     evicted = _late_loss(subject, batches, window, Window(window, exact=False))
     kept = _late_loss(subject, batches, window, Window(window - 1, n_sink=1, exact=False))
-    return {"loss_full": full, "loss_evicted": evicted, "loss_kept": kept, "jump": evicted - kept}
+    losses_of = {"loss_full": full, "loss_evicted": evicted, "loss_kept": kept}
+    return {**losses_of, "jump": evicted - kept, "left": kept - full}
 
 
 def _prefix(head: tuple[Measured, int]) -> float:

@@ -12,20 +12,21 @@ from minitf.studies.measures.copying import rounds
 from minitf.studies.measures.induction import heads
 
 
-def phase(seed: int, overrides: Sequence[str], every: int = 10) -> dict[str, float]:
+def phase(seed: int, overrides: Sequence[str], every: int = 10, more: Sequence[str] = ()) -> dict[str, float]:
     """Train on data=repeat and look every few steps.
 
     Args:
         seed: of the run.
         overrides: of configs/train.yaml.
         every: steps.
+        more: further overrides.
 
     Returns:
         "copied", accuracy at the end; "rise", the share of the run between a tenth and nine tenths of the way from the
         first to the last accuracy; "together", the correlation of accuracy and prefix matching along the run; "lead",
         by what share of the run previous-token attention reaches half its way before prefix matching does.
     """
-    overrides = [*overrides, f"seed={seed}"]
+    overrides = [*overrides, *more, f"seed={seed}"]
     cfg = compose("train", overrides)
     check(cfg, "train", overrides)
     subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 
 from minitf.analysis.attention_rows import jacobian_norm, saturated
 from minitf.blocks.score.log_length import LogLength
@@ -58,7 +59,8 @@ def dilution(seed: int, n_keys: int, by_length: bool = False, d_head: int = 64, 
         n_rows: queries; keys and values are shared.
 
     Returns:
-        mean "max_weight", and "output", the standard deviation of the weighted mean of values ~ N(0, 1).
+        mean "max_weight"; "output", the standard deviation of the weighted mean of values ~ N(0, 1); and "beyond", the
+        most by which an output is above the largest or below the least value of its feature.
     """
     draw = torch.Generator().manual_seed(seed)
     q = torch.randn(1, 1, n_rows, d_head, generator=draw)
@@ -66,24 +68,41 @@ def dilution(seed: int, n_keys: int, by_length: bool = False, d_head: int = 64, 
     sizes = {"d_head": d_head, "n_heads": 1}
     score = LogLength(**sizes, inner=ScaledDot, base=BASE) if by_length else ScaledDot(**sizes)
     weights = score.by_row(score(q, k), torch.tensor(n_keys)).softmax(-1)
-    return {"max_weight": float(weights.amax(-1).mean()), "output": float((weights @ v).std())}
+    out = weights @ v
+    outside = torch.maximum(out - v.amax(-2, keepdim=True), v.amin(-2, keepdim=True) - out).clamp(min=0)
+    return {
+        "max_weight": float(weights.amax(-1).mean()),
+        "output": float(out.std()),
+        "beyond": float(outside.max()),
+    }
 
 
-def lookup(seed: int, temperature: float, cosine: bool = False, present: bool = True) -> dict[str, float]:
-    """A query that is also a key, beside a longer key that points nearly the same way.
+def lookup(
+    seed: int, temperature: float, cosine: bool = False, present: bool = True, d_head: int = 8, n_others: int = 4
+) -> dict[str, float]:
+    """A query that is also a key, beside a key two to four times as long that points nearly the same way, and others.
+
+    The angle to the longer key is between 17 and 34 degrees, so that its product with the query is the larger one.
 
     Args:
-        seed: makes no difference; nothing is drawn.
+        seed: of the keys.
         temperature: that scores are divided by, above 0.
         cosine: divide products by both lengths.
         present: whether the key that equals the query is there; else one at a right angle to it stands in its place.
+        d_head: width.
+        n_others: random keys of length 1 at a right angle to the query or further from it.
 
     Returns:
         "equal", the weight of the key that equals the query, 0 where there is none; "longer", that of the longer one;
         "sum" of the row.
     """
-    query = torch.tensor([1.0, 0.0])
-    keys = torch.tensor([[1.0, 0.0] if present else [0.0, 1.0], [3.0, 1.0], [-1.0, 0.0]])
+    draw = torch.Generator().manual_seed(seed)
+    query, side = torch.linalg.qr(torch.randn(d_head, 2, generator=draw)).Q.T
+    length, angle = (low + (high - low) * torch.rand((), generator=draw) for low, high in ((2.0, 4.0), (0.3, 0.6)))
+    others = F.normalize(torch.randn(n_others, d_head, generator=draw), dim=-1)
+    others = others * torch.where(others @ query > 0, -1, 1)[:, None]
+    longer = length * (angle.cos() * query + angle.sin() * side)
+    keys = torch.cat([torch.stack([query if present else side, longer]), others])
     scores = keys @ query
     if cosine:
         scores = scores / keys.norm(dim=-1) / query.norm()

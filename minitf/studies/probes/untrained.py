@@ -91,16 +91,22 @@ def stacking(
 
 
 def rank(seed: int, n_queries: int, n_keys: int, d_value: int = 8) -> dict[str, float]:
-    """The rank of what attention gives out: "rank", for random queries, keys and values.
+    """What attention can give out, for random queries, keys and values.
 
     Args:
         seed: of the numbers.
         n_queries, n_keys: N and M.
         d_value: width of the values, and of queries and keys.
+
+    Returns:
+        "rank" of the outputs, and "reach", the largest length of an output as a share of that of a value: never above
+        1, since an output is a mixture of values.
     """
     draw = torch.Generator().manual_seed(seed)
     q, k, v = (torch.randn(n, d_value, generator=draw) for n in (n_queries, n_keys, n_keys))
-    return {"rank": float(torch.linalg.matrix_rank((q @ k.T / d_value**0.5).softmax(-1) @ v))}
+    out = (q @ k.T / d_value**0.5).softmax(-1) @ v
+    reach = out.norm(dim=-1).max() / v.norm(dim=-1).max()
+    return {"rank": float(torch.linalg.matrix_rank(out)), "reach": float(reach)}
 
 
 def linearity(seed: int, part: str, d_model: int = 32, seq_len: int = 12) -> dict[str, float]:
@@ -140,6 +146,8 @@ def linearity(seed: int, part: str, d_model: int = 32, seq_len: int = 12) -> dic
 
 def merged(seed: int, n_heads: int, d_model: int = 32) -> dict[str, float]:
     """Is W_Q needed? How near x A_h x^T, A_h of each head a free product, comes to x (x W_K)^T of heads cut out of x.
+
+    Without rotary positions: these stand between W_Q and W_K, and then W_K cannot take in W_Q with one head either.
 
     Args:
         seed: of the matrices.
