@@ -102,6 +102,7 @@ class Run:
         self.begun = True
 
     def _work(self) -> tuple[str, float]:
+        from minitf.analysis.sites import sites
         from minitf.files import write_json
 
         config, data, task = self.assemble()
@@ -122,7 +123,8 @@ class Run:
         metrics = summary.collect(config, data, task, self.step, self.saver)
         write_json(self.job.folder / "metrics.json", metrics)
         sample = summary.sample_text(self._whole_model(task), data, config["seed"])
-        return summary.describe(metrics, sample, prompt, self.job.folder), metrics["final"]["val/loss"]
+        text = summary.describe(metrics, sample, prompt, self.job.folder, has_heads=bool(sites(task.model)))
+        return text, metrics["final"]["val/loss"]
 
     def assemble(self) -> tuple[dict[str, Any], BaseData, Task]:
         """Resolved config, data, model with its task; the trainer, too, is made."""

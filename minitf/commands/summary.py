@@ -95,7 +95,7 @@ def sample_text(model: nn.Module, data: BaseData, seed: int) -> str | None:
     return text[:SAMPLE_CHARACTERS]
 
 
-def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: Path) -> str:
+def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: Path, has_heads: bool = False) -> str:
     """The lines that end a training run: how it went, a sample of text, and what to type next with a fitting prompt.
 
     Args:
@@ -103,6 +103,7 @@ def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: P
         sample: text that the model wrote; None where it writes none.
         prompt: a beginning that the tokenizer knows.
         folder: of the run.
+        has_heads: whether the model has attention to look at.
     """
     final, best = metrics["final"], metrics["best"]
     unit = "answer" if sample is None else "token"
@@ -121,25 +122,25 @@ def describe(metrics: dict[str, Any], sample: str | None, prompt: str, folder: P
         f"speed             {metrics['train_tokens_per_s']:,} tokens/s, {metrics['train_seconds']:.0f} s in all",
         f"run folder        {show_path(folder)}",
     ]
-    return "\n".join(["", *lines, *([] if sample is None else _written(sample, prompt, folder))])
+    run = shlex.quote(show_path(folder))
+    shown = [] if sample is None else _shown(sample)
+    ways = _ways_to_write(run, prompt) if sample is not None else [f"  {command('evaluate')} run={run}"]
+    if has_heads:
+        ways.append(f"  {command('analyze')} run={run}")
+    return "\n".join(["", *lines, *shown, "", "next:", *ways])
 
 
 def _bits(final: dict[str, float]) -> str:
     return f" = {final['val/bits_per_byte']:.4f} bits per byte" if "val/bits_per_byte" in final else ""
 
 
-def _written(sample: str, prompt: str, folder: Path) -> list[str]:
-    """A sample of text, and the commands that write more."""
-    run = shlex.quote(show_path(folder))
-    return [
-        "",
-        f"a sample of {SAMPLE_CHARACTERS} characters:",
-        *(f"  | {line}" for line in sample.split("\n")),
-        "",
-        "next:",
-        f"  {command('generate')} run={run} prompt={shlex.quote(prompt)}",
-        f"  {command('generate')} run={run} prompt={shlex.quote(prompt)} sampler.temperature=0",
-    ]
+def _shown(sample: str) -> list[str]:
+    return ["", f"a sample of {SAMPLE_CHARACTERS} characters:", *(f"  | {line}" for line in sample.split("\n"))]
+
+
+def _ways_to_write(run: str, prompt: str) -> list[str]:
+    start = f"  {command('generate')} run={run} prompt={shlex.quote(prompt)}"
+    return [start, f"{start} sampler.temperature=0"]
 
 
 def opening(data: BaseData) -> str:

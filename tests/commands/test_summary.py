@@ -34,7 +34,9 @@ def test_answers_are_told_one_by_one_and_as_whole_rows():
 
 
 def test_the_next_commands_survive_a_shell():
-    text = summary.describe(METRICS, "", "it's", Path("runs/a b"))
+    text = summary.describe(METRICS, "", "it's", Path("runs/a b"), has_heads=True)
+    assert "analyze.py run='runs/a b'" in text or "minitf-analyze run='runs/a b'" in text
+    assert "analyze" not in summary.describe(METRICS, None, "", Path("runs/a b"))
     assert "run='runs/a b' prompt='it'\"'\"'s'" in text
 
 
