@@ -54,7 +54,8 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
     kept = list(found.values())
     seeds = tuple(sorted({*range(study.seeds), *(seed for _, seed in found)}))
     unfinished = _incomplete(found, study.cells, seeds)
-    if not unfinished:  # else the metric may be one of a cell that has failed
+    # a cell that has failed may be the one with the metric, and a trial may be too short to have it
+    if not (unfinished or smoke):
         _check_metrics(study, kept)
     compared = comparisons(study, kept)
     if smoke:

@@ -139,6 +139,14 @@ def test_fewer_than_three_seeds_and_smoke():
     assert math.isnan(made.comparisons[0].low)
 
 
+def test_a_trial_may_lack_a_metric():
+    e = {"cell": "with", "metric": "heads", "at_least": 1}
+    made = judge(study(e, seeds=1), results({cell: of[:1] for cell, of in CLEAR.items()}), smoke=True)
+    assert made.verdict == "not judged"
+    with pytest.raises(ConfigError, match="no result has the metric 'heads'; there are accuracy"):
+        judge(study(e), results(CLEAR))
+
+
 def test_a_later_result_replaces_an_earlier_one_and_strange_cells_are_left_out():
     stale = [Result("made", "with", 0, error="killed"), Result("made", "gone", 0, {"accuracy": 0.0})]
     assert judge(study(MORE), [*stale, *results(CLEAR)]).verdict == "supported"
