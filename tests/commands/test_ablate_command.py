@@ -90,6 +90,7 @@ def test_cells_that_were_typed(ablate, tmp_path):
     assert len(list((tmp_path / "kept").rglob("s0.json"))) == 4
 
 
+@pytest.mark.slow
 def test_a_sweep_runs_several_studies_and_names_what_failed(ablate, tmp_path):
     own_study(tmp_path, "first", seeds=1)
     flags = own_study(tmp_path, "second", seeds=1, cells={"bad": ["model.attention.n_heads=3"]}, expect=[])[:2]
@@ -101,6 +102,7 @@ def test_a_sweep_runs_several_studies_and_names_what_failed(ablate, tmp_path):
     assert len(list((tmp_path / "runs" / "studies").rglob("s0.json"))) == 3
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_give_the_same_table(ablate, tmp_path, monkeypatch):
     sweep = tmp_path / "sweep"
     for i, (layers, seed) in enumerate([(1, 0), (1, 1), (2, 0), (2, 1)]):

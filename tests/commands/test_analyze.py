@@ -180,6 +180,7 @@ def test_as_a_command_from_another_folder(runs, tmp_path):
     assert f"run={runs['answer']}" in asked
 
 
+@pytest.mark.slow
 def test_without_a_run_it_says_what_to_give(tmp_path):
     done = command("analyze", cwd=tmp_path)
     assert done.returncode == 2

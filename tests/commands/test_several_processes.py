@@ -83,6 +83,7 @@ def assert_same_run(run: Path, one: Path) -> None:
     load_run(run, "last")
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_run(place):
     done = run_command(place, [], "trainer=ddp")
     assert_same_run(only_run(done), place / "one")

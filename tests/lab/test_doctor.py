@@ -68,7 +68,7 @@ def broken(all_laws):
 
 
 @pytest.mark.parametrize(
-    ("steps", "preset"), some_by_default([(steps, preset) for preset in options("model") for steps in (5, 0)], 2)
+    ("steps", "preset"), some_by_default([(steps, preset) for preset in options("model") for steps in (5, 0)], 4)
 )
 def test_every_model_is_healthy(preset, steps):
     all_laws, mistakes = diagnosis(made(preset, steps=steps))
@@ -79,7 +79,7 @@ def test_every_model_is_healthy(preset, steps):
         assert state(all_laws, SCALE) == (DESIGN if preset == "t5_tiny" else HOLDS)
 
 
-@pytest.mark.parametrize("part", some_by_default(PARTS, 8))
+@pytest.mark.parametrize("part", some_by_default(PARTS, 16))
 def test_every_part_is_healthy_unless_its_mask_shows_the_future(part):
     model = made("gpt_tiny", part)
     all_laws, mistakes = diagnosis(model)

@@ -334,6 +334,7 @@ def test_paper_is_light_on_a_dark_screen(browser):
     assert (paper.max(axis=(0, 1)) == browser.pixels("#lines-canvas").max(axis=(0, 1))).all()
 
 
+@pytest.mark.slow
 def test_effects_stand_beside_the_map_with_their_controls(browser):
     browser.open("decoder_page", decoder_page(), link="#head=3")
     facts = browser.text("#facts")
