@@ -13,8 +13,7 @@ class MaskInverted(Mask):
     Written by mistake: the wrong triangle, or the axes of query and key changed over.
 
     Symptom: every answer but the last of a row is copied from the next token, so the loss is low (accuracy 0.939, which
-    is all of those; the 0.22 of the loss is that of the last ones, which nothing follows). Written text is wrong: 0.11
-    of the symbols right in place of 0.86 to 0.99.
+    is all of those; the 0.22 of the loss is that of the last ones, which nothing follows). Written text is wrong.
 
     Named by: outputs change with later tokens, not with earlier ones; a token reads itself.
     """

@@ -14,8 +14,8 @@ class WrongAxis(Normalize):
     Written by mistake: dim=1 or dim=-2 where the scores got another axis in front, or were transposed.
 
     Symptom: a loss that falls, but unevenly from seed to seed (0.23, 0.36, 1.58 in place of 0.02), because later
-    queries act on the weights of earlier ones and so tell the answer; written text is wrong (0.12 to 0.14 of the
-    symbols right in place of 0.86 to 0.99), because a query that comes last finds every key without a rival.
+    queries act on the weights of earlier ones and so tell the answer; written text is wrong, because a
+    query that comes last finds every key without a rival.
 
     Named by: the weights of each key sum to 1, those of a query do not; and another query changes them.
     """

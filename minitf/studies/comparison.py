@@ -15,7 +15,6 @@ from minitf.studies.study import Study
 
 ROUNDING = 1e-9  # 0.7 - 0.5 reaches a bound of 0.2
 NEAR_WIDTHS, NEAR_SHARE = 0.5, 0.02  # a spread of few seeds is too narrow: half its width, at least 2 % of its values
-NEAR_ONE = 0.1  # a single number is no spread: a tenth of it
 
 
 def values_of(results: Sequence[Result], cell: str, metric: str) -> dict[int, float]:
@@ -86,8 +85,7 @@ def figure(cell: str, metric: str, spread: tuple[float, float], values: Sequence
     if not finite:
         return Figure(cell, metric, low, high, statistics.NAN, 0, len(values), "missing")
     mean = float(np.mean(finite))
-    share = NEAR_SHARE if high > low else NEAR_ONE
-    room = max(NEAR_WIDTHS * (high - low), share * max(abs(low), abs(high)))
+    room = max(NEAR_WIDTHS * (high - low), NEAR_SHARE * max(abs(low), abs(high)))
     inside = [reaches(v, low) and reaches(-v, -high) for v in [*finite, mean]]
     near = low - room <= mean <= high + room
     place = "inside" if inside[-1] else "near" if near else "outside"

@@ -68,8 +68,7 @@ class Figure:
         low, high: the spread found before.
         mean: of the seeds here; NaN without finite ones.
         n_inside, n: how many seeds lie inside, of how many.
-        place: of the mean: "inside", "near" (within half a width, or 2 % of the value; 10 % of a single one),
-            "outside", or "missing".
+        place: of the mean: "inside", "near" (within half a width, or 2 % of the value), "outside", or "missing".
     """
 
     cell: str

@@ -172,7 +172,8 @@ def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str
 
     A control that is not supported leaves everything undecided. What is asked under one condition (`when`) belongs
     together, and is refuted if anything of it is. What is asked always must be supported; then conditions that agree
-    decide, and where only some are supported, the claim is supported under these.
+    decide, and where some hold and others do not, the claim is supported under those that do. One that is open leaves
+    the whole undecided.
     """
     if not any(not o.expectation.control for o in outcomes):
         return NO_CLAIM, "nothing was expected"
@@ -190,11 +191,11 @@ def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str
         return always, _words([o for o in groups[""] if o.outcome == always])
     kinds = set(found.values()) or {SUPPORTED}
     told = {kind: "; ".join(when for when, of in found.items() if of == kind) for kind in kinds}
-    if len(kinds) > 1 and SUPPORTED in kinds:
-        open_ones = f" (undecided: {told[UNDECIDED]})" if UNDECIDED in kinds else ""
-        return CONDITIONAL, told[SUPPORTED] + open_ones
     if UNDECIDED in kinds:
-        return UNDECIDED, f"undecided: {told[UNDECIDED]}"
+        settled = [f"{kind}: {told[kind]}" for kind in (SUPPORTED, REFUTED) if kind in kinds]
+        return UNDECIDED, " | ".join([f"open: {told[UNDECIDED]}", *settled])
+    if len(kinds) == 2:
+        return CONDITIONAL, told[SUPPORTED]
     kind = kinds.pop()
     decided = [o for of in groups.values() for o in of]
     if kind == SUPPORTED:

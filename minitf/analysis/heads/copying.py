@@ -14,7 +14,8 @@ def copying_score(read: Tensor, write: Tensor) -> Tensor:
     The full product is V x V; W_V W_E W_U W_O, d x d, has the same nonzero eigenvalues. The score is a ratio: it
     knows the direction of what a head writes, not its size. Three full steps of Muon on `repeat` bring most heads of a
     small model to 0.7 or more while the loss has moved by 0.03 nats, for "what occurs here is likely" is the first
-    thing that is learned. So read it beside the effect of an ablation.
+    thing that is learned. Narrow heads come near without training: of 20 untrained models with 16 heads of 8 features
+    the best head has 0.19 to 0.62. So read it beside the effect of an ablation.
 
     Args:
         read: (...,d,V), W_V W_E: what a head gets from each token.
