@@ -14,7 +14,7 @@ class MaskConvention(Causal):
     comes later, padding and other documents, and neither itself nor the past. The last token reads nothing; in code
     that softmaxes a row of -inf, it is nan.
 
-    Symptom: as for the wrong triangle: accuracy 0.94, loss 0.20, though nothing that is written on is right but by chance.
+    Symptom: as for the wrong triangle: accuracy 0.94, loss 0.20, while written text is right by chance only.
 
     Named by: as for the wrong triangle, but a token does not read itself; padding and other documents are read.
     """
