@@ -67,6 +67,25 @@ def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, floa
     return float(found.low), float(found.high)
 
 
+def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
+    """Student's t interval of the mean: mean +- t sd / sqrt(n), t the central quantile with n-1 degrees of freedom.
+
+    Args:
+        values: finite.
+        level: nominal coverage, exact for normal values.
+
+    Returns:
+        low, high; NaN, NaN for fewer than two values.
+    """
+    from scipy.stats import t
+
+    n = len(values)
+    if n < 2:
+        return NAN, NAN
+    mean, half = float(np.mean(values)), float(t.ppf((1 + level) / 2, n - 1)) * _spread(values) / math.sqrt(n)
+    return mean - half, mean + half
+
+
 def sign_flip_p(values: Sequence[float]) -> float:
     """Two-sided p of "the differences lie evenly around 0": the share of sign patterns with as large a mean.
 

@@ -4,27 +4,20 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-import minitf
 from minitf.files import write_json
+from minitf.studies.code import code_hash, targets
 from minitf.studies.result import Result
 from minitf.studies.study import Study
 
-# code that can change a result, and what of it only reads or keeps results
-CODE = ("blocks", "cache", "models", "generation", "data", "training", "analysis", "scoring", "studies", "lab", "bench")
-CODE += ("positions.py", "tap.py")
-NO_CODE = ("verdict", "table", "statistics", "comparison", "judgement", "item", "factorial")
-NO_CODE += ("store", "runner", "workers", "progress", "adhoc", "finished_runs")
 PARTS = ("seed", "data", "model", "task", "optim", "schedule", "trainer")  # of a config, that training reads
 ONLY_TOLD = ("val_every", "log_every")  # of the trainer: change nothing
 
@@ -90,13 +83,14 @@ def key_of(study: Study, cell: str, seed: int, cfg: DictConfig | None, reference
         cfg: the composed config of the cell; None where the study computes instead of training.
         reference: that of the first cell.
     """
-    key = {"torch": _torch(), "code": code_hash(), "measures": study.measures}
-    if own := _modules_elsewhere([study.run or {}, *study.measures.values()]):
-        key["own code"] = _hash([Path(file) for file in own], None)
+    key: dict[str, Any] = {"torch": _torch(), "measures": study.measures}
+    named = targets([study.run, study.measures])
     if cfg is None:
         key |= {"run": study.run, "arguments": study.overrides(cell), "seed": seed}
+        key["code"] = code_hash(named, builds=True)
         return json.loads(json.dumps(key))
     key["config"] = _plain(cfg, seed)
+    key["code"] = code_hash(named | targets(key["config"]))
     if study.budget in ("flops", "seconds") and reference is not None:
         key["budget"] = {"like": study.budget, "of": _plain(reference, seed)}
     return json.loads(json.dumps(key))  # as it will be read
@@ -110,8 +104,8 @@ def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """
     before, now = dict(_flat(old)), dict(_flat(new))
     changed = [name for name in {**before, **now} if before.get(name) != now.get(name)]
-    told = [_told(name, before.get(name), now.get(name)) for name in changed if name not in ("code", "own code")]
-    told += ["the code has changed"] if {"code", "own code"} & set(changed) else []
+    told = [_told(name, before.get(name), now.get(name)) for name in changed if name != "code"]
+    told += ["the code has changed"] if "code" in changed else []
     return "; ".join([*told[:2], *([f"and {len(told) - 2} more"] if len(told) > 2 else [])])
 
 
@@ -138,34 +132,3 @@ def _torch() -> str:
     import torch
 
     return torch.__version__
-
-
-@functools.cache
-def code_hash() -> str:
-    """A hash of the code that can change a result."""
-    root = Path(minitf.__file__).parent
-    files: list[Path] = []
-    for part in CODE:
-        files += [root / part] if part.endswith(".py") else sorted((root / part).rglob("*.py"))
-    return _hash([f for f in files if not (f.parent.name == "studies" and f.stem in NO_CODE)], root)
-
-
-def _modules_elsewhere(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Files of measures and probes that are not part of minitf; what they import is not followed."""
-    names = {str(node.get("_target_", "minitf")).rpartition(".")[0] for node in nodes}
-    found = []
-    for name in sorted(names - {""}):
-        if name.split(".")[0] != "minitf":
-            with suppress(ImportError, ValueError):
-                spec = importlib.util.find_spec(name)
-                found += [spec.origin] if spec is not None and spec.origin and Path(spec.origin).is_file() else []
-    return found
-
-
-def _hash(files: Sequence[Path], root: Path | None) -> str:
-    """Of the content; with a root, also of the names below it."""
-    found = hashlib.sha256()
-    for file in files:
-        name = file.relative_to(root).as_posix() if root else file.name
-        found.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
-    return found.hexdigest()[:16]

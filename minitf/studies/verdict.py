@@ -1,6 +1,7 @@
 """What the results of a study say about its claim.
 
-A difference between two cells is claimed only where their values do not overlap; p, interval and effect inform.
+With up to six seeds a difference between two cells is claimed only where their values do not overlap; p, interval and
+effect inform.
 
     expectation    supported                                     refuted
     level          every seed inside the bounds                  every seed outside
@@ -8,6 +9,11 @@ A difference between two cells is claimed only where their values do not overlap
     more, by = 0   every difference > 0, no overlap              every difference <= 0, no overlap or all equal
     more, by < 0   every difference >= by ("not worse")          every difference < by, no overlap
     same           every difference within the bound             every difference beyond it, no overlap
+
+With seven seeds or more one that differs no longer leaves all open, or more evidence would decide less. The interval
+of the mean (Student's t, 95 %) then stands for "every": where all of it is inside the bounds, at least `by` or within
+the bound, the expectation is supported, where none of it is, refuted; for "more, by >= 0" to be supported, p corrected
+by Holm must be at most 0.05, too.
 
 Everything else is undecided, and so is what rests on fewer than three seeds, a missing seed, a failed cell or a score
 that is not finite. An effect in the expected direction that is smaller than its bound counts as refuted: "no seed as
@@ -20,6 +26,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from minitf.errors import ConfigError
+from minitf.studies import statistics
 from minitf.studies.comparison import comparisons, figure, reaches, values_of
 from minitf.studies.factorial import effects
 from minitf.studies.judgement import (
@@ -37,6 +44,8 @@ from minitf.studies.result import Result
 from minitf.studies.study import Expectation, Study
 
 LEAST_SEEDS = 3
+ALPHA = 0.05
+MANY_SEEDS = 7  # with which p can be below 0.05 (1/64), and 0.05 after a correction for three comparisons
 
 
 def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judgement:
@@ -140,12 +149,16 @@ def _wild(study: Study, results: Sequence[Result]) -> list[str]:
 
 def _level(e: Expectation, values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
     of = list(values[e.cells[0]].values())
+    if len(of) >= MANY_SEEDS:
+        return _by_interval(of, e.low, e.high)
     inside = [reaches(v, e.low) and (e.high is None or reaches(-v, -e.high)) for v in of]
     return _counted(inside, "inside the bounds")
 
 
 def _pair(e: Expectation, c: Comparison) -> tuple[str, str]:
     of = list(c.differences.values())
+    if len(of) >= MANY_SEEDS:
+        return _by_interval(of, -e.high, e.high) if e.kind == "same" else _more_of_many(e, c)
     if e.kind == "same":
         within = [reaches(-abs(d), -e.high) for d in of]
         outcome, why = _counted(within, "within the bound")
@@ -158,6 +171,25 @@ def _pair(e: Expectation, c: Comparison) -> tuple[str, str]:
             REFUTED: e.low <= 0 and c.apart != -1 and any(of),
         }.get(outcome, False)
     return (UNDECIDED, f"{why}, but the conditions overlap") if overlap else (outcome, why)
+
+
+def _more_of_many(e: Expectation, c: Comparison) -> tuple[str, str]:
+    outcome, why = _by_interval(list(c.differences.values()), e.low, None)
+    if e.low >= 0 and max(c.differences.values()) <= 0:
+        return REFUTED, why
+    if outcome == SUPPORTED and e.low >= 0 and c.p_holm > ALPHA:
+        return UNDECIDED, f"{why}, but p is {c.p_holm:.2g}"
+    return outcome, why
+
+
+def _by_interval(values: Sequence[float], low: float | None, high: float | None) -> tuple[str, str]:
+    """Whether the interval of the mean lies inside bounds, outside, or across one; None: open."""
+    least, most = statistics.mean_interval(values)
+    why = f"the mean of {len(values)} seeds lies between {least:.4g} and {most:.4g}"
+    if reaches(least, low) and (high is None or reaches(-most, -high)):
+        return SUPPORTED, why
+    outside = (low is not None and not reaches(most, low)) or (high is not None and not reaches(-least, -high))
+    return (REFUTED if outside else UNDECIDED), why
 
 
 def _counted(agree: Sequence[bool], what: str) -> tuple[str, str]:

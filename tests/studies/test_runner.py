@@ -63,7 +63,7 @@ def test_what_is_finished_is_read_and_what_has_changed_is_done_again(tmp_path, c
 
     counted.clear()
     said.clear()
-    monkeypatch.setattr(stores, "code_hash", lambda: "another")
+    monkeypatch.setattr(stores, "code_hash", lambda *named, **more: "another")
     run([replace(toy(), seeds=1)], store, jobs=1, say=said.append)
     assert counted == [("rope", 0), ("none, at all", 0)]
     assert "the code has changed" in said[0]

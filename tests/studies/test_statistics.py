@@ -121,3 +121,11 @@ def test_coverage_of_the_interval_as_the_table_says(n, coverage):
     draws = np.random.default_rng(n).normal(size=(600, n))
     hits = [low <= 0 <= high for low, high in map(s.interval, draws)]
     assert np.mean(hits) == pytest.approx(coverage, abs=0.05)
+
+
+def test_mean_interval_is_that_of_scipys_t_test():
+    values = [0.3, 0.9, 0.4, 0.8, 0.35, 0.5, 0.7]
+    theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    assert s.mean_interval(values) == pytest.approx((theirs.low, theirs.high))
+    assert s.mean_interval([0.1] * 9) == pytest.approx((0.1, 0.1))
+    assert all(math.isnan(v) for v in s.mean_interval([1.0]))

@@ -52,6 +52,48 @@ def test_rule_of_one_expectation(values, expect, wanted):
     assert judgement.verdict == judgement.outcomes[0].outcome == wanted
 
 
+HIGH = (0.9, 0.8, 0.85, 0.95, 0.9, 0.85, 0.35)  # one of seven differs from the others; t interval 0.61 to 0.99
+LOW = (0.1, 0.2, 0.1, 0.15, 0.1, 0.2, 0.4)  # differences -0.05 to 0.8, t interval 0.34 to 0.91, p 2/64
+
+
+@pytest.mark.parametrize(
+    ("expect", "wanted"),
+    [
+        ({"cell": "with", "at_least": 0.6}, "supported"),
+        ({"cell": "with", "at_least": 0.65}, "undecided"),
+        ({"cell": "with", "at_least": 0.995}, "refuted"),
+        ({"cell": "with", "at_least": 0.6, "at_most": 0.9}, "undecided"),
+        ({"cell": "with", "at_least": 0.6, "at_most": 1.0}, "supported"),
+        ({"cell": "with", "at_most": 0.6}, "refuted"),
+        (MORE, "supported"),
+        ({**MORE, "by": 0.3}, "supported"),
+        ({**MORE, "by": 0.4}, "undecided"),
+        ({**MORE, "by": 0.95}, "refuted"),
+        ({"more": "without", "than": "with"}, "refuted"),
+        ({"more": "without", "than": "with", "by": -0.95}, "supported"),
+        ({"same": ["with", "without"], "within": 0.95}, "supported"),
+        ({"same": ["with", "without"], "within": 0.5}, "undecided"),
+        ({"same": ["with", "without"], "within": 0.3}, "refuted"),
+    ],
+)
+def test_many_seeds_are_judged_by_the_interval_of_their_mean(expect, wanted):
+    judgement = judge(study(expect, seeds=7), results(pair(HIGH, LOW)))
+    assert judgement.verdict == wanted
+    assert "of 7 seeds lies between" in judgement.outcomes[0].why
+
+
+def test_many_seeds_still_need_a_small_p():
+    values = {"a": (9, 9, 9, 9, 9, 9, 9), "b": (1, 2, 3, 4, 5, 6, 7), "c": (1, 2, 3, 4, 5, 6, 7)}
+    expect = [{"more": "a", "than": other} for other in "bc"]
+    assert judge(study(*expect, cells="abc", seeds=7), results(values)).verdict == "supported"  # p 2 * 2/128
+    four = {**values, "d": values["b"], "e": values["b"]}
+    expect = [{"more": "a", "than": other} for other in "bcde"]
+    made = judge(study(*expect, cells="abcde", seeds=7), results(four))
+    assert (made.verdict, made.comparisons[0].p_holm) == ("undecided", pytest.approx(8 / 128))
+    equal = judge(study(MORE, seeds=7), results(pair((1,) * 7, (1,) * 7)))
+    assert equal.verdict == "refuted"
+
+
 def test_deciding_numbers():
     made = judge(study(MORE, {"same": ["with", "without"], "within": 0.1}), results(CLEAR))
     (first,), outcome = made.comparisons, made.outcomes[0]
