@@ -134,6 +134,9 @@ def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[
 
     if whole:
         studies = [load(name) for name in group_options("study")]
+        if long := [f"study={study.name}" for study in studies if study.takes_long and not cfg.smoke]:
+            print(f"left out, for it takes long: {', '.join(long)}", file=sys.stderr)
+        studies = [study for study in studies if cfg.smoke or not study.takes_long]
     elif "over" in raw:
         base = words(raw.get("base", ""), "base")
         if added := suited(base):

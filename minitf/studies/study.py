@@ -66,6 +66,7 @@ class Study:
         expect: what the claim predicts.
         figures: cell -> metric -> (lowest, highest) as found before, with other code.
         smoke: overrides for a trial whose numbers mean nothing; without them a few steps of training.
+        takes_long: whether it is left out where all studies are asked for.
     """
 
     name: str
@@ -83,6 +84,7 @@ class Study:
     expect: Sequence[Expectation] = ()
     figures: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     smoke: Sequence[str] | None = None
+    takes_long: bool = False
 
     @property
     def reference(self) -> str:
@@ -165,6 +167,8 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
         raise ConfigError(f"{where} lacks {(missing or ['cells'])[0]}")
     if node.get("budget", "steps") not in BUDGETS:
         raise ConfigError(f"{where}: budget ({node['budget']!r}) must be one of {', '.join(BUDGETS)}")
+    if not isinstance(node.get("takes_long", False), bool):
+        raise ConfigError(f"{where}: takes_long ({node['takes_long']!r}) must be true or false")
     if not isinstance(node.get("seeds", 3), int) or node.get("seeds", 3) < 1:
         raise ConfigError(f"{where}: seeds ({node['seeds']!r}) must be a whole number of at least 1")
     expect = tuple(_expectation(where, e, node["metric"], cells) for e in node.pop("expect", ()))
