@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.command_line import Job, combinations, entry, friendly_errors, take_raw
 from minitf.config import group_options
 from minitf.errors import ConfigError, DataError
-from minitf.files import user_path
+from minitf.files import user_path, write_json
 from minitf.hints import command, show_path
 from minitf.suited import suited
 from minitf.training.stop import Interrupted
@@ -207,6 +207,8 @@ def tell(decided: Sequence[Decided], folder: Path, smoke: bool, asked: str) -> l
     items, errors = [], []
     for study, results in decided:
         errors += [f"{study.name}, {r.cell} s{r.seed}: {r.error.splitlines()[0]}" for r in results if r.error]
+        if smoke and (missing := without(study, results)):
+            print(f"note: in this trial of {study.name} no cell has {missing}", file=sys.stderr)
         try:
             judgement = judge(study, results, smoke)
         except ConfigError as error:
@@ -217,12 +219,45 @@ def tell(decided: Sequence[Decided], folder: Path, smoke: bool, asked: str) -> l
         own = asked if alone else f"{command('ablate')} study={study.name}"
         items.append(Item(study, results, judgement, own))
     if alone:
-        folder = folder / safe_name(items[0].study.name)
+        name = safe_name(items[0].study.name)  # a part of a study must not replace the tables of the whole
+        folder = folder / (f"{name}-some-cells" if items[0].study.left_out else name)
     print(_text(items[0]) if alone else table.overview(items))
     table.folder(items, folder)
+    if not alone:
+        write_json(folder / "decided.json", in_short(items))
     write_page([as_data(item) for item in items], folder / "verdicts.html", about=versions())
     print(f"verdicts and page: {show_path(folder)}")
     return errors
+
+
+def without(study: Study, results: Sequence[Result]) -> str:
+    """Metrics that the study asks for and no result has, with those that there are; "" where all are there.
+
+    Args:
+        study, results: of it.
+    """
+    from minitf.studies.item import matters
+
+    known = {metric for result in results for metric in result.scores}
+    missing = [metric for metric in matters(study) if metric not in known]
+    return f"{', '.join(missing)}; there are {', '.join(sorted(known))}" if missing and known else ""
+
+
+def in_short(items: Sequence[Item]) -> dict[str, Any]:
+    """What was decided: date, versions, and of each study verdict, reason, number of seeds and seconds of CPU."""
+    return {
+        "date": str(date.today()),
+        "versions": versions().partition(", ")[2],
+        "studies": {
+            i.study.name: {
+                "verdict": i.judgement.verdict,
+                "why": i.judgement.why,
+                "seeds": len(i.judgement.seeds),
+                "seconds": round(i.judgement.seconds),
+            }
+            for i in items
+        },
+    }
 
 
 def _text(item: Item) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +14,7 @@ from minitf.studies.judgement import Comparison, Figure
 from minitf.studies.result import Result
 from minitf.studies.study import Study
 
+MOST_PAIRED = 5  # cells that are compared each with each: 10 comparisons share a correction
 ROUNDING = 1e-9  # 0.7 - 0.5 reaches a bound of 0.2
 NEAR_WIDTHS, NEAR_SHARE = 0.5, 0.02  # a spread of few seeds is too narrow: half its width, at least 2 % of its values
 
@@ -29,7 +31,9 @@ def values_of(results: Sequence[Result], cell: str, metric: str) -> dict[int, fl
 
 
 def comparisons(study: Study, results: Sequence[Result]) -> tuple[Comparison, ...]:
-    """All comparisons of a study, their p corrected for their number; without expectations each cell against the first.
+    """All comparisons of a study, their p corrected for their number.
+
+    Without expectations each cell is compared with each, or if there are many with the first.
 
     Args:
         study, results: of it.
@@ -37,8 +41,10 @@ def comparisons(study: Study, results: Sequence[Result]) -> tuple[Comparison, ..
     if study.expect:
         pairs = dict.fromkeys((e.metric, e.cells) for e in study.expect if len(e.cells) == 2)
     else:
-        first, *others = study.cells
-        pairs = dict.fromkeys((study.metric, (cell, first)) for cell in others)
+        cells = list(study.cells)
+        many = len(cells) > MOST_PAIRED
+        beside = itertools.product(cells[:1], cells[1:]) if many else itertools.combinations(cells, 2)
+        pairs = dict.fromkeys((study.metric, (later, earlier)) for earlier, later in beside)
     made = [compare(metric, cells, *(values_of(results, c, metric) for c in cells)) for metric, cells in pairs]
     corrected = statistics.holm([c.p for c in made])
     return tuple(replace(c, p_holm=p) for c, p in zip(made, corrected, strict=True))
@@ -89,7 +95,8 @@ def figure(cell: str, metric: str, spread: tuple[float, float], values: Sequence
     inside = [reaches(v, low) and reaches(-v, -high) for v in [*finite, mean]]
     near = low - room <= mean <= high + room
     place = "inside" if inside[-1] else "near" if near else "outside"
-    return Figure(cell, metric, low, high, mean, sum(inside[:-1]), len(values), place)
+    apart = max(finite) < low or min(finite) > high
+    return Figure(cell, metric, low, high, mean, sum(inside[:-1]), len(values), place, apart)
 
 
 def reaches(value: float, bound: float | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from minitf.studies.judgement import Comparison, Judgement, Outcome
+from minitf.studies.judgement import Comparison, Figure, Judgement, Outcome
 from minitf.studies.result import Result
 from minitf.studies.study import Expectation, Study
 
@@ -54,6 +54,7 @@ def as_data(item: Item) -> dict[str, Any]:
             ],
             "metrics": [_metric(item, metric, found) for metric in matters(study)],
             "expectations": [_expectation(outcome) for outcome in judged.outcomes],
+            "outside": [found_elsewhere(f) for f in judged.figures if f.place == "outside"],
             "comparisons": [_comparison(c) for c in judged.comparisons],
             "effects": [_comparison(c) for c in judged.effects],
         }
@@ -103,6 +104,17 @@ def deciding(judged: Judgement, most: int = 3) -> list[str]:
         told.append(f"{c.metric}: {c.cells[0]} - {c.cells[1]} = {_span(list(c.differences.values()))}")
     told = list(dict.fromkeys(told))
     return told if len(told) <= most else [*told[: most - 1], f"and {len(told) - most + 1} more"]
+
+
+def found_elsewhere(f: Figure) -> str:
+    """A figure that is not what was found before, in a line, with the reason where it is known.
+
+    Args:
+        f: outside.
+    """
+    before = " .. ".join(dict.fromkeys(map(short, (f.low, f.high))))
+    how = "all seeds beyond it" if f.apart else "some seeds inside it or on both sides"
+    return f"{f.metric} of {f.cell}: {short(f.mean)}, before {before}, {how}. {f.why or 'Why is not known.'}"
 
 
 def short(value: float | None) -> str:

@@ -69,6 +69,8 @@ class Figure:
         mean: of the seeds here; NaN without finite ones.
         n_inside, n: how many seeds lie inside, of how many.
         place: of the mean: "inside", "near" (within half a width, or 2 % of the value), "outside", or "missing".
+        apart: whether all seeds lie on one side of the spread.
+        why: it is outside, as far as the study knows.
     """
 
     cell: str
@@ -79,6 +81,8 @@ class Figure:
     n_inside: int
     n: int
     place: str
+    apart: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)

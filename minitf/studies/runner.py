@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 import traceback
@@ -15,6 +16,7 @@ from omegaconf import DictConfig
 
 from minitf.config import check, compose
 from minitf.errors import ConfigError, DataError
+from minitf.hints import show_path
 from minitf.studies.budget import check_steps
 from minitf.studies.cell import run_cell
 from minitf.studies.progress import Progress
@@ -93,8 +95,17 @@ def run(
                 raise
             results |= {name: Result(*name, error=str(error)) for name in order[study.name]}
     if pieces:
+        say(f"{_planned(pieces)}; results in {show_path(store.folder)}")
         _work_through(pieces, results, jobs or n_cores(), say)
     return {study: [results[name] for name in names] for study, names in order.items()}
+
+
+def _planned(pieces: Sequence[Piece]) -> str:
+    steps = sorted({piece.composed[0].trainer.max_steps for piece in pieces if piece.composed})
+    long = f" of {' to '.join(f'{n:,}' for n in dict.fromkeys((steps[0], steps[-1])))} steps" if steps else ""
+    seeds = max(Counter(piece.name[:2] for piece in pieces).values())
+    cells = len({piece.name[:2] for piece in pieces})
+    return f"{len(pieces)} runs{long}: {cells} cells, up to {seeds} seeds each"
 
 
 def n_cores() -> int:
@@ -111,6 +122,7 @@ def _plan(
 ) -> list[Piece]:
     """What is to be done; what is kept goes into `results`, and so does a cell that cannot be composed."""
     configs, failed = {}, {}
+    _check_targets(study)
     if study.run is None:
         for cell in study.cells:
             try:
@@ -138,6 +150,22 @@ def _plan(
     for reason, again in why.items():
         say(f"{study.name}: again {', '.join(again[:3])}{' ...' if len(again) > 3 else ''}: {reason}")
     return pieces
+
+
+def _check_targets(study: Study) -> None:
+    """Raise ConfigError for a measure, or what is run, that is not there."""
+    for what, node in [("run", study.run), *((f"measures.{name}", of) for name, of in study.measures.items())]:
+        if node is None:
+            continue
+        module, _, function = str(node.get("_target_", "")).rpartition(".")
+        try:
+            found = getattr(importlib.import_module(module), function)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise ConfigError(
+                f"study {study.name}: {what} names {module}.{function}, which is not there: {error}"
+            ) from error
+        if not callable(found):
+            raise ConfigError(f"study {study.name}: {what} names {module}.{function}, which is no function")
 
 
 def _work_through(

@@ -48,6 +48,20 @@ class Expectation:
 
 
 @dataclass(frozen=True)
+class Difference:
+    """Why figures differ from those found before.
+
+    Args:
+        cells, metrics: whose; each cell with each metric that has a figure.
+        why: the reason, with what shows it.
+    """
+
+    cells: tuple[str, ...]
+    metrics: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True)
 class Study:
     """One question and how it is decided; the content of a file of configs/study.
 
@@ -65,8 +79,10 @@ class Study:
         metric: the one that decides.
         expect: what the claim predicts.
         figures: cell -> metric -> (lowest, highest) as found before, with other code.
+        differences: why some figures are not what was found before.
         smoke: overrides for a trial whose numbers mean nothing; without them a few steps of training.
         takes_long: whether it is left out where all studies are asked for.
+        left_out: cells of the file that were not asked for.
     """
 
     name: str
@@ -84,7 +100,9 @@ class Study:
     expect: Sequence[Expectation] = ()
     figures: Mapping[str, Mapping[str, tuple[float, float]]] = field(default_factory=dict)
     smoke: Sequence[str] | None = None
+    differences: Sequence[Difference] = ()
     takes_long: bool = False
+    left_out: Sequence[str] = ()
 
     @property
     def reference(self) -> str:
@@ -118,6 +136,7 @@ class Study:
             cells={cell: of for cell, of in self.cells.items() if cell in cells},
             expect=tuple(e for e in self.expect if set(e.cells) <= set(cells)),
             figures={cell: of for cell, of in self.figures.items() if cell in cells},
+            left_out=tuple(cell for cell in self.cells if cell not in cells),
         )
 
 
@@ -159,7 +178,7 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
     for key in ("base", "covers", "smoke"):
         if key in node:
             node[key] = _texts(where, key, node[key])
-    known = set(Study.__dataclass_fields__) - {"name"}
+    known = set(Study.__dataclass_fields__) - {"name", "left_out"}
     if unknown := sorted(set(node) - known):
         raise ConfigError(f"{where}: {unknown[0]} is not known; there are {', '.join(sorted({*known, 'factors'}))}")
     missing = [key for key in ("question", "claim", "source", "metric") if key not in node]
@@ -178,7 +197,17 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
     }
     if unknown := sorted(set(figures) - set(cells)):
         raise ConfigError(f"{where}: figures of {unknown[0]!r}, which is no cell; there are {', '.join(cells)}")
-    return Study(name=name, cells=cells, expect=expect, figures=figures, **node)
+    differences = tuple(_difference(where, of, figures) for of in node.pop("differences", ()))
+    return Study(name=name, cells=cells, expect=expect, figures=figures, differences=differences, **node)
+
+
+def _difference(where: str, node: Mapping[str, Any], figures: Mapping[str, Mapping[str, Any]]) -> Difference:
+    if set(node) != {"cells", "metrics", "why"}:
+        raise ConfigError(f"{where}: differences are lists of cells, metrics and why, got {dict(node)}")
+    cells, metrics = (tuple(_texts(where, f"differences: {key}", node[key])) for key in ("cells", "metrics"))
+    if unknown := [cell for cell in cells if not set(metrics) & set(figures.get(cell, ()))]:
+        raise ConfigError(f"{where}: differences speak of {unknown[0]!r}, which has no figure of {', '.join(metrics)}")
+    return Difference(cells, metrics, " ".join(str(node["why"]).split()))
 
 
 def _named(node: Any) -> Any:

@@ -9,12 +9,17 @@ from typing import Any
 
 from minitf.files import atomic_file, write_json
 from minitf.studies.item import Item, as_data, short
-from minitf.studies.judgement import Judgement
+from minitf.studies.judgement import NO_CLAIM, Judgement
 from minitf.studies.result import Result
 from minitf.studies.study import Study
 
 WIDTH = 120
 MOST_SEEDS = 7  # side by side; further ones go below
+COMPARED = (
+    "Comparisons, paired by seed",
+    "  mean difference [bootstrap interval], p of the sign-flip test, Hedges' g; detectable: what so many seeds with",
+    "  this spread would find in four of five cases",
+)
 NAME = 36  # characters of a cell's name beside its numbers
 COLUMNS = {"study": 16, "claim": 34, "verdict": 11, "deciding numbers": 34, "seeds": 5, "CPU s": 6}
 
@@ -39,8 +44,12 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
         for e in data["expectations"]:
             when = f" (when {e['when']})" if e["when"] else " (control)" if e["control"] else ""
             told += _wrapped(f"  {e['outcome']:11}", f"{e['text']}{when}: {e['why']}")
+    if outside := data["outside"]:
+        told += ["", "Outside what was found before (the mean is more than half the earlier range, or 2 %, beyond it)"]
+        for line in outside:
+            told += _wrapped("  ", line)
     if data["comparisons"]:
-        told += ["", "Comparisons, paired by seed"]
+        told += ["", *COMPARED]
         for c in data["comparisons"]:
             told += _wrapped("  ", f"{c['metric']}: {' - '.join(c['cells'])}")
             told += _joined("      ", numbers(c))
@@ -51,7 +60,10 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
             told += _joined("      ", numbers(c))
     if data["problems"]:
         told += ["", "Not whole", *(line for problem in data["problems"] for line in _wrapped("  ", problem))]
-    told += ["", *_wrapped("Verdict: ", f"{data['verdict']} ({data['why']})")]
+    if data["verdict"] == NO_CLAIM:
+        told += ["", *_wrapped("Answer: ", data["why"])]
+    else:
+        told += ["", *_wrapped("Verdict: ", f"{data['verdict']} ({data['why']})")]
     told.append(f"{_count(len(data['seeds']), 'seed')}, {data['seconds']:.0f} s of CPU: {command}")
     return "\n".join(told) + "\n"
 
@@ -64,6 +76,8 @@ def numbers(c: dict[str, Any]) -> list[str]:
     """
     if not c["differences"]:
         return ["no seed has both"]
+    if len(c["differences"]) == 1:
+        return [f"difference {c['differences'][0]:+.4g}", "one seed: no statistics"]
     told = [
         f"differences {', '.join(f'{d:+.4g}' for d in c['differences'])}",
         f"mean {c['mean']:+.4g}" + (f" [{c['low']:+.4g}, {c['high']:+.4g}]" if c["low"] is not None else ""),
@@ -113,7 +127,16 @@ def summary(items: Sequence[Item]) -> str:
     verdicts = [item.judgement.verdict for item in items]
     counts = ", ".join(f"{verdicts.count(v)} {v}" for v in dict.fromkeys(verdicts))
     seconds = sum(item.judgement.seconds for item in items)
-    return f"{_count(len(items), 'study')}: {counts}; {seconds:.0f} s of CPU"
+    told = f"{_count(len(items), 'study')}: {counts}; {seconds:.0f} s of CPU"
+    figures = [f for item in items for f in item.judgement.figures]
+    if not figures:
+        return told
+    outside = [f for f in figures if f.place == "outside"]
+    places = ", ".join(f"{sum(f.place == place for f in figures)} {place}" for place in ("inside", "near", "outside"))
+    return (
+        f"{told}\n{_count(len(figures), 'figure')} found before, by the mean here: {places}; of those outside "
+        f"{sum(f.apart for f in outside)} with all seeds, {sum(bool(f.why) for f in outside)} explained"
+    )
 
 
 def folder(items: Sequence[Item], path: str | Path) -> list[Path]:

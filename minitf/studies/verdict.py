@@ -1,33 +1,18 @@
 """What the results of a study say about its claim.
 
-With up to six seeds a difference between two cells is claimed only where their values do not overlap; p, interval and
-effect inform.
-
-    expectation    supported                                     refuted
-    level          every seed inside the bounds                  every seed outside
-    more, by > 0   every difference >= by, no overlap            every difference < by
-    more, by = 0   every difference > 0, no overlap              every difference <= 0, no overlap or all equal
-    more, by < 0   every difference >= by ("not worse")          every difference < by, no overlap
-    same           every difference within the bound             every difference beyond it, no overlap
-
-With seven seeds or more one that differs no longer leaves all open, or more evidence would decide less. The interval
-of the mean (Student's t, 95 %) then stands for "every": where all of it is inside the bounds, at least `by` or within
-the bound, the expectation is supported, where none of it is, refuted; for "more, by >= 0" to be supported, p corrected
-by Holm must be at most 0.05, too.
-
-Everything else is undecided, and so is what rests on fewer than three seeds, a missing seed, a failed cell or a score
-that is not finite. An effect in the expected direction that is smaller than its bound counts as refuted: "no seed as
-far apart as expected". The study: see `_of_study`.
+Each expectation is judged by the rules of `minitf.studies.rules`. Undecided is, too, what rests on fewer than three
+seeds, a missing seed, a failed cell or a score that is not finite. The study: see `_of_study`.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from minitf.errors import ConfigError
-from minitf.studies import statistics
-from minitf.studies.comparison import comparisons, figure, reaches, values_of
+from minitf.studies.comparison import comparisons, figure, values_of
 from minitf.studies.factorial import effects
 from minitf.studies.judgement import (
     CONDITIONAL,
@@ -37,15 +22,13 @@ from minitf.studies.judgement import (
     SUPPORTED,
     UNDECIDED,
     Comparison,
+    Figure,
     Judgement,
     Outcome,
 )
 from minitf.studies.result import Result
+from minitf.studies.rules import LEAST_SEEDS, answer, level, pair
 from minitf.studies.study import Expectation, Study
-
-LEAST_SEEDS = 3
-ALPHA = 0.05
-MANY_SEEDS = 7  # with which p can be below 0.05 (1/64), and 0.05 after a correction for three comparisons
 
 
 def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judgement:
@@ -73,8 +56,12 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
     else:
         outcomes = [_outcome(e, compared, kept, _lacking(e, found, seeds)) for e in study.expect]
         verdict, why = _of_study(outcomes, unfinished)
+        if verdict == NO_CLAIM:
+            why = f"incomplete: {unfinished[0]}" if unfinished else answer(compared)
+        if study.left_out:
+            verdict, why = NOT_JUDGED, _of_some_cells(study, outcomes)
     figures = tuple(
-        figure(cell, metric, spread, list(values_of(kept, cell, metric).values()))
+        _explained(study, figure(cell, metric, spread, list(values_of(kept, cell, metric).values())))
         for cell, of in study.figures.items()
         for metric, spread in of.items()
     )
@@ -84,6 +71,17 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
     return Judgement(
         study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds, found_effects
     )
+
+
+def _of_some_cells(study: Study, outcomes: Sequence[Outcome]) -> str:
+    n, asked = len(study.cells), Counter(o.outcome for o in outcomes)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in asked.items()) or "none"
+    return f"only {n} of {n + len(study.left_out)} cells; of the expectations that speak of no other cell: {told}"
+
+
+def _explained(study: Study, found: Figure) -> Figure:
+    why = [d.why for d in study.differences if found.cell in d.cells and found.metric in d.metrics]
+    return replace(found, why=" ".join(why)) if found.place == "outside" else found
 
 
 def _check_metrics(study: Study, results: Sequence[Result]) -> None:
@@ -102,7 +100,7 @@ def _outcome(
     """`settled`: outcome and reason where the numbers do not decide."""
     values = {cell: values_of(results, cell, e.metric) for cell in e.cells}
     comparison = next((c for c in compared if (c.metric, c.cells) == (e.metric, e.cells)), None)
-    outcome, why = settled or (_level(e, values) if comparison is None else _pair(e, comparison))
+    outcome, why = settled or (level(e, values) if comparison is None else pair(e, comparison))
     return Outcome(e, outcome, why, values, comparison)
 
 
@@ -147,58 +145,6 @@ def _wild(study: Study, results: Sequence[Result]) -> list[str]:
     ]
 
 
-def _level(e: Expectation, values: Mapping[str, Mapping[int, float]]) -> tuple[str, str]:
-    of = list(values[e.cells[0]].values())
-    if len(of) >= MANY_SEEDS:
-        return _by_interval(of, e.low, e.high)
-    inside = [reaches(v, e.low) and (e.high is None or reaches(-v, -e.high)) for v in of]
-    return _counted(inside, "inside the bounds")
-
-
-def _pair(e: Expectation, c: Comparison) -> tuple[str, str]:
-    of = list(c.differences.values())
-    if len(of) >= MANY_SEEDS:
-        return _by_interval(of, -e.high, e.high) if e.kind == "same" else _more_of_many(e, c)
-    if e.kind == "same":
-        within = [reaches(-abs(d), -e.high) for d in of]
-        outcome, why = _counted(within, "within the bound")
-        overlap = outcome == REFUTED and not c.apart
-    else:
-        agree = [reaches(d, e.low) and (d > 0 or e.low < 0) for d in of]
-        outcome, why = _counted(agree, "as far apart as expected" if e.low else "in the expected order")
-        overlap = {
-            SUPPORTED: e.low >= 0 and c.apart != 1,
-            REFUTED: e.low <= 0 and c.apart != -1 and any(of),
-        }.get(outcome, False)
-    return (UNDECIDED, f"{why}, but the conditions overlap") if overlap else (outcome, why)
-
-
-def _more_of_many(e: Expectation, c: Comparison) -> tuple[str, str]:
-    outcome, why = _by_interval(list(c.differences.values()), e.low, None)
-    if e.low >= 0 and max(c.differences.values()) <= 0:
-        return REFUTED, why
-    if outcome == SUPPORTED and e.low >= 0 and c.p_holm > ALPHA:
-        return UNDECIDED, f"{why}, but p is {c.p_holm:.2g}"
-    return outcome, why
-
-
-def _by_interval(values: Sequence[float], low: float | None, high: float | None) -> tuple[str, str]:
-    """Whether the interval of the mean lies inside bounds, outside, or across one; None: open."""
-    least, most = statistics.mean_interval(values)
-    why = f"the mean of {len(values)} seeds lies between {least:.4g} and {most:.4g}"
-    if reaches(least, low) and (high is None or reaches(-most, -high)):
-        return SUPPORTED, why
-    outside = (low is not None and not reaches(most, low)) or (high is not None and not reaches(-least, -high))
-    return (REFUTED if outside else UNDECIDED), why
-
-
-def _counted(agree: Sequence[bool], what: str) -> tuple[str, str]:
-    n, of = sum(agree), len(agree)
-    if n in (0, of):
-        return (SUPPORTED, f"every seed {what}") if n else (REFUTED, f"no seed {what}")
-    return UNDECIDED, f"{n} of {of} seeds {what}"
-
-
 def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str, str]:
     """The verdict and why.
 
@@ -227,7 +173,7 @@ def _of_study(outcomes: Sequence[Outcome], problems: Sequence[str]) -> tuple[str
         settled = [f"{kind}: {told[kind]}" for kind in (SUPPORTED, REFUTED) if kind in kinds]
         return UNDECIDED, " | ".join([f"open: {told[UNDECIDED]}", *settled])
     if len(kinds) == 2:
-        return CONDITIONAL, told[SUPPORTED]
+        return CONDITIONAL, f"{told[SUPPORTED]} | refuted: {told[REFUTED]}"
     kind = kinds.pop()
     decided = [o for of in groups.values() for o in of]
     if kind == SUPPORTED:

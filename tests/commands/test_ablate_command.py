@@ -70,6 +70,9 @@ def test_a_study_of_ones_own_is_run_kept_and_judged(ablate, tmp_path):
     code, out, err = ablate(*typed, "jobs=1", "cells=[rope]", "seeds=1")
     assert (code, err) == (0, "")
     assert "none, at all" not in out.split("Verdict")[0]
+    assert "not judged (only 1 of 2 cells" in out
+    assert json.loads((folder / "verdicts.json").read_text(encoding="utf-8"))[0]["verdict"] == "supported"
+    assert (folder.parent / "mine-some-cells" / "verdicts.html").is_file()
 
     code, out, err = ablate(*typed, "jobs=1", "smoke=true", "cells=[rope]")
     assert code == 0, err
@@ -87,6 +90,7 @@ def test_cells_that_were_typed(ablate, tmp_path):
     for cell in ("rope, n_layers=1", "none, n_layers=1", "rope, n_layers=0"):
         assert cell in out
     assert "accuracy (decides)" in out
+    assert "Answer: incomplete" in out
     assert len(list((tmp_path / "kept").rglob("s0.json"))) == 4
 
 

@@ -48,7 +48,8 @@ def test_what_is_finished_is_read_and_what_has_changed_is_done_again(tmp_path, c
     store, said = Store(tmp_path), []
     first = run([toy()], store, jobs=1, say=said.append)["toy"]
     assert counted == [("rope", 0), ("rope", 1), ("none, at all", 0), ("none, at all", 1)]
-    assert said[0].startswith("[1/4] toy rope s0")
+    assert said[0].startswith("4 runs of 6 steps: 2 cells, up to 2 seeds each")
+    assert said[1].startswith("[1/4] toy rope s0")
     assert "in all" in said[-1]
     assert all(0 <= r.scores["accuracy"] <= 1 and not r.error for r in first)
     counted.clear()
@@ -105,7 +106,7 @@ def test_a_failed_cell_is_kept_with_its_reason_and_tried_again(tmp_path, counted
     assert [bool(r.error) for r in results] == [False, True, True]
     assert "must be a multiple of n_heads (3)" in results[1].error
     assert "n_layer" in results[2].error
-    assert "FAILED" in said[1]
+    assert "FAILED" in said[2]
     counted.clear()
     run([toy(cells=cells, seeds=1)], Store(tmp_path), jobs=1, say=said.append)
     assert counted == [("bad", 0)], "what cannot be composed is never begun"

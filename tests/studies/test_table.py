@@ -9,7 +9,7 @@ from made_studies import CLEAR, EQUAL, MORE, OVERLAP, results, study
 
 from minitf.studies.item import Item, as_data, say, short
 from minitf.studies.result import Result
-from minitf.studies.table import WIDTH, folder, markdown, overview, text
+from minitf.studies.table import COMPARED, WIDTH, folder, markdown, overview, text
 from minitf.studies.verdict import judge
 
 
@@ -42,7 +42,10 @@ def test_one_study_in_full():
         "Expected",
         "  supported  accuracy of with: more than of without: every seed in the expected order",
         "",
-        "Comparisons, paired by seed",
+        "Outside what was found before (the mean is more than half the earlier range, or 2 %, beyond it)",
+        "  accuracy of without: 0.2, before 0.5 .. 0.6, all seeds beyond it. Why is not known.",
+        "",
+        *COMPARED,
         "  accuracy: with - without",
         "      differences +0.8, +0.75, +0.7; mean +0.75 [+0.7, +0.8]; p 0.25 (corrected 0.25, least possible 0.25);",
         "      effect +8.46; detectable 0.1632; no overlap",

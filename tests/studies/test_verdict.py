@@ -145,7 +145,7 @@ def test_rule_of_the_study(expect, wanted):
     made = judge(study(*expect), results(CLEAR))
     assert made.verdict == wanted
     if wanted == "supported under condition":
-        assert made.why == "with it"
+        assert made.why == "with it | refuted: without it"
 
 
 def test_what_is_not_whole_is_never_supported():
@@ -209,11 +209,55 @@ def test_a_metric_that_is_nowhere_is_a_mistake(made):
     assert judge(made, failed).verdict in ("undecided", "no claim")
 
 
-def test_without_expectations_each_cell_is_compared_with_the_first():
-    values = {"a": (1, 1, 1), "b": (2, 2, 2), "c": (0, 1, 2)}
+def test_without_expectations_cells_are_compared_and_the_answer_is_said():
+    values = {"a": (1, 1, 1), "b": (2, 2.5, 2), "c": (0, 1, 2)}
     made = judge(study(cells="abc"), results(values))
     assert made.verdict == "no claim"
-    assert [(c.cells, c.mean, c.apart) for c in made.comparisons] == [(("b", "a"), 1.0, 1), (("c", "a"), 0.0, 0)]
+    seen = [(c.cells, c.apart) for c in made.comparisons]
+    assert seen == [(("b", "a"), 1), (("c", "a"), 0), (("c", "b"), 0)]
+    assert made.why.split("; ") == [
+        "accuracy of b is above that of a by 1 .. 1.5",
+        "accuracy of c and of a: no clear difference",
+        "accuracy of c and of b: no clear difference",
+    ]
+    two = judge(study(cells="abc", seeds=2), results({cell: of[:2] for cell, of in values.items()}))
+    assert two.why.startswith("b and a: 2 seeds are too few")
+    assert "nothing to compare" in judge(study(cells="a"), results({"a": (1, 1, 1)})).why
+    many = judge(study(cells="abcdef"), results(dict.fromkeys("abcdef", (1, 2, 3))))
+    assert [c.cells for c in many.comparisons] == [(cell, "a") for cell in "bcdef"]
+
+
+def test_some_cells_of_a_study_are_no_verdict_about_its_claim():
+    whole = study(MORE, {"more": "other", "than": "without"}, cells=["with", "without", "other"])
+    made = judge(whole.only(["with", "without"]), results(CLEAR))
+    assert made.verdict == "not judged"
+    assert made.why == "only 2 of 3 cells; of the expectations that speak of no other cell: 1 supported"
+    assert [o.outcome for o in made.outcomes] == ["supported"]
+    assert (
+        judge(whole.only(["with", "without", "other"]), results({**CLEAR, "other": (1, 1, 1)})).verdict == "supported"
+    )
+
+
+def test_an_effect_that_is_too_small_is_told_apart_from_none():
+    made = judge(study({**MORE, "by": 0.9}), results(CLEAR))
+    assert (made.verdict, made.outcomes[0].why) == (
+        "refuted",
+        "no seed as far apart as expected, though more in every seed, by 0.7 .. 0.8",
+    )
+    assert "though" not in judge(study({"more": "without", "than": "with", "by": 0.9}), results(CLEAR)).outcomes[0].why
+
+
+def test_a_figure_outside_says_whether_seeds_overlap_and_why():
+    spreads = {"with": {"accuracy": (0.98, 1.0)}, "without": {"accuracy": (0.5, 0.6)}}
+    why = [{"cells": ["with", "without"], "metrics": ["accuracy"], "why": "Other data."}]
+    first, second = judge(study(MORE, figures=spreads, differences=why), results(CLEAR)).figures
+    assert (first.place, first.apart, first.why) == ("outside", False, "Other data.")
+    assert (second.place, second.apart, second.why) == ("outside", True, "Other data.")
+    why[0]["cells"] = ["with"]
+    (inside,) = judge(study(MORE, figures={"with": {"accuracy": (0.9, 1)}}, differences=why), results(CLEAR)).figures
+    assert inside.why == ""
+    with pytest.raises(ConfigError, match="speak of 'with', which has no figure"):
+        study(MORE, differences=why)
 
 
 @pytest.mark.parametrize(
