@@ -20,6 +20,7 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from minitf.config import check, compose, config_dir
 from minitf.errors import ConfigError, DataError
@@ -31,7 +32,7 @@ from minitf.training.stop import Interrupted, StopSignals
 from minitf.typed import is_override
 
 # what a user can cause: told in one message
-MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError)
+MISTAKES = (ConfigError, DataError, HydraException, OmegaConfBaseException, OSError, YAMLError)
 
 
 @dataclass

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from functools import cache
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from yaml import MarkedYAMLError
 
 from minitf.config import choices, compose, config_dir, config_groups, group_options, one_option
 from minitf.errors import ConfigError, DataError
 from minitf.kinds import is_open, known_keys, nearest
 from minitf.typed import is_no_option, is_override, program
 
+WITH_PLUS = ("experiment", "bug")  # groups that no config has by itself
 NOT_FOR_HYDRA: set[str] = set()  # keys that a command took off its command line
 
 
@@ -25,6 +27,10 @@ def explain(error: BaseException, name: str) -> str:
     text = str(error).strip()
     if isinstance(error, ConfigError | DataError):
         return text
+    if isinstance(error, MarkedYAMLError) and error.problem_mark is not None:
+        place = error.problem_mark
+        told = f"{place.name}, line {place.line + 1}, column {place.column + 1}: this is no YAML: {error.problem}"
+        return f"{told}. A text with a colon in it is put in quotes"
     if isinstance(error, OSError) and not isinstance(error, HydraException):
         return f"{error.strerror or text}: {error.filename}" if error.filename else text
     while error.__cause__ is not None and not text:
@@ -35,8 +41,7 @@ def explain(error: BaseException, name: str) -> str:
     if hints and not text.startswith("In '"):
         return "\n".join(hints)
     if option := re.search(r"Could not find '(.+)/([^/]+)'\s+Available options in '.+':\s+(.*)", text, re.DOTALL):
-        options = option[3].split("\nConfig search path")[0].split()
-        return f"{option[1]}={option[2]}: there is no such option; {option[1]} can be {', '.join(options)}"
+        return _no_option(option[1], option[2], option[3].split("\nConfig search path")[0].split())
     if place := re.search(r"In '([^']+)/([^']+)': Could not override '([^']+)'", text):
         return (
             f"{place[1]}={place[2]} chooses {place[3]}, for which another choice of yours has no place: take another "
@@ -53,7 +58,29 @@ def explain(error: BaseException, name: str) -> str:
     return re.sub(r"\n\s*", "\n  ", text.strip())
 
 
-def _unreadable(arg: str) -> str | None:
+def wrong_with(overrides: Sequence[str], name: str) -> str:
+    """What is wrong with overrides that were not typed as arguments, in a line; "" where nothing is seen.
+
+    Args:
+        overrides: of one command line.
+        name: of the config that they change.
+    """
+    for override in overrides:
+        if told := _unreadable(override, several=False) or _nearest_for(override, name, tuple(overrides)):
+            return told
+        group, _, option = override.lstrip("+").partition("=")
+        if group in config_groups() and not is_no_option(override) and option not in group_options(group):
+            return _no_option(group, option, group_options(group))
+    return ""
+
+
+def _no_option(group: str, option: str, options: Sequence[str]) -> str:
+    near = [o for o in options if option and o.startswith(option)]
+    meant = f"; nearest: {', '.join(near[:5])}" if near else nearest(option, options)
+    return f"{group}={option}: there is no such option; {group} can be {', '.join(options)}{meant}"
+
+
+def _unreadable(arg: str, several: bool = True) -> str | None:
     """What is wrong with an argument that Hydra cannot read as key=value."""
     if arg.startswith("-"):
         return None
@@ -65,13 +92,13 @@ def _unreadable(arg: str) -> str | None:
         parsed = OverridesParser.create().parse_override(arg)
     except HydraException:
         return f"the value of {arg!r} cannot be read as it is: if it is a text, quote it, {quoted}"
-    if parsed.is_sweep_override() and not {"-m", "--multirun"} & set(sys.argv):
+    if several and parsed.is_sweep_override() and not {"-m", "--multirun"} & set(sys.argv):
         return f"{arg!r} holds several values: to try each put -m first; as one text quote it, {quoted}"
     return None
 
 
-def _nearest_for(arg: str, name: str) -> str | None:
-    """What is wrong with the key of an argument."""
+def _nearest_for(arg: str, name: str, typed_too: Sequence[str] | None = None) -> str | None:
+    """What is wrong with the key of an argument; beside it others were typed, by default those of this process."""
     typed = arg.partition("=")[0]
     key = typed.lstrip("+~").split("@")[0]
     if not is_override(arg) or key in NOT_FOR_HYDRA:
@@ -79,12 +106,15 @@ def _nearest_for(arg: str, name: str) -> str | None:
     if key.startswith("hydra"):
         return None if typed[:1] in "+~" else _nearest_of_hydra(key, name)
     groups = config_groups()
-    own, known = _in_use(name, tuple(a for a in sys.argv[1:] if a.partition("=")[0] in groups))
+    beside = sys.argv[1:] if typed_too is None else typed_too
+    own, known = _in_use(name, tuple(a for a in beside if a.partition("=")[0] in groups))
     if key in groups:
         if is_no_option(arg) or (typed.startswith("~") and key in own):
             return f"{one_option(key)}; got {arg}"
         if key in own or typed.startswith("+"):
             return None
+        if key in WITH_PLUS:
+            return f"{arg} adds to what is there: write it with a plus, +{arg}"
         return f"{key!r} is no group of '{name}'{_brought_by(key) or '; its groups: ' + ', '.join(own)}"
     new = [k for k in (key, *_keys_inside(arg, key)) if k not in known]
     if typed.startswith("+"):

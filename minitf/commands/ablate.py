@@ -44,12 +44,16 @@ def main() -> None:
     failed: list[str] = []
     with friendly_errors("ablate"):
         check_typed(sys.argv[1:])
+        studies = [argument for argument in sys.argv[1:] if argument.startswith("study=")]
+        if len(studies) > 1:
+            raise ConfigError(f"{' and '.join(studies)}: one study at a time, or -m study=a,b, or {ALL}")
         if {"-m", "--multirun"} & set(sys.argv[1:]) and (raw or whole):
             raise ConfigError(f"{ALL if whole else next(iter(raw))} is no sweep: leave -m away; -m study=a,b is one")
 
     def work(cfg: DictConfig, job: Job) -> None:
         if errors := ablate(cfg, job, raw, whole, asked):
-            told = f"{len(errors)} cells failed: {'; '.join(errors[:3])}{' ...' if len(errors) > 3 else ''}"
+            cells = "1 cell" if len(errors) == 1 else f"{len(errors)} cells"
+            told = f"{cells} failed: {'; '.join(errors[:3])}{' ...' if len(errors) > 3 else ''}"
             if job.sweep:
                 raise DataError(told)
             failed.append(told)
@@ -117,6 +121,8 @@ def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) 
         )
     if cfg.metric is not None and given[0] not in ("over=...", "runs=..."):
         raise ConfigError(f"the study says which metric decides: leave metric={cfg.metric} away")
+    if not str(cfg.folder).strip():
+        raise ConfigError("folder= is empty: name a folder for the results")
     for name in ("seeds", "jobs"):
         value = cfg[name]
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
@@ -138,10 +144,11 @@ def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[
             print(f"left out, for it takes long: {', '.join(long)}", file=sys.stderr)
         studies = [study for study in studies if cfg.smoke or not study.takes_long]
     elif "over" in raw:
-        base = words(raw.get("base", ""), "base")
+        base, over = words(raw.get("base", ""), "base"), words(raw["over"], "over")
         if added := suited(base):
             print(f"with it goes {' '.join(added)}; configs/suited.yaml says so", file=sys.stderr)
-        studies = [make_study([*added, *base], combinations(words(raw["over"], "over")), cfg.metric or "loss")]
+        check_words([*added, *base], over)
+        studies = [make_study([*added, *base], combinations(over), cfg.metric or "loss")]
     else:
         studies = [read(job.choices["study"], OmegaConf.to_container(cfg.study, resolve=False))]
     return [study.only(list(cfg.cells)) for study in studies] if cfg.cells else studies
@@ -166,6 +173,33 @@ def words(text: str, name: str) -> list[str]:
     if name == "over" and not found:
         raise ConfigError("over= is empty: give what the cells differ in, such as over='model/position=rope,alibi'")
     return found
+
+
+def check_words(base: Sequence[str], over: Sequence[str]) -> None:
+    """Raise ConfigError for typed overrides that cannot mean what they say.
+
+    Args:
+        base: what all cells share.
+        over: what they differ in; each may hold several values.
+    """
+    from minitf.explain import wrong_with
+
+    keys = [word.partition("=")[0].lstrip("+") for word in over]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError(f"over= has {twice[0]} twice: put all its values into one, {twice[0]}=A,B,C")
+    if "seed" in [*keys, *(word.partition("=")[0].lstrip("+") for word in base)]:
+        raise ConfigError("seed is no setting of a cell: every cell is done with the seeds 0, 1, ...; give seeds=N")
+    if told := wrong_with(base, "train"):
+        raise ConfigError(f"base: {told}")
+    try:
+        cells = combinations(over)
+    except Exception as error:  # Hydra's own
+        unreadable = next((told for word in over if (told := wrong_with([word], "train"))), "") or str(error)
+        raise ConfigError(f"over: {unreadable}") from error
+    if told := next((told for own in cells if (told := wrong_with([*base, *own], "train"))), ""):
+        raise ConfigError(f"over: {told}")
+    if len({tuple(own) for own in cells}) < len(cells):
+        raise ConfigError(f"over={' '.join(over)!r} gives the same cell twice: name each value once")
 
 
 def n_jobs(cfg: DictConfig, job: Job) -> int | None:

@@ -19,7 +19,7 @@ def make_study(base: Sequence[str], combinations: Sequence[Sequence[str]], metri
         n_seeds: seeds.
     """
     cells = {cell_name(overrides): list(overrides) for overrides in combinations}
-    if len(cells) < len(combinations):
+    if len(cells) < len(combinations):  # values of two keys that are called alike
         cells = {", ".join(overrides): list(overrides) for overrides in combinations}
     keys = [override.partition("=")[0] for override in combinations[0]]
     text = " ".join([*base, "over", *(o for overrides in combinations for o in overrides)])

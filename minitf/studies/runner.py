@@ -130,6 +130,10 @@ def _plan(
             except Exception as error:  # Hydra's and OmegaConf's own, too
                 failed[cell] = _told(error)
         check_steps(study, configs)
+    if study.cells and len(failed) == len(study.cells):
+        raise ConfigError(f"no cell of {study.name} can be composed: {next(iter(failed.values()))}")
+    for cell, reason in failed.items():
+        say(f"{study.name}: {cell} cannot be composed and is left out: {reason}")
     pieces = []
     why: dict[str, list[str]] = {}
     for cell in study.cells:

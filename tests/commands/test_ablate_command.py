@@ -94,6 +94,15 @@ def test_cells_that_were_typed(ablate, tmp_path):
     assert len(list((tmp_path / "kept").rglob("s0.json"))) == 4
 
 
+def test_a_study_file_that_is_no_yaml(ablate, tmp_path):
+    flags = own_study(tmp_path)
+    (tmp_path / "own" / "study" / "mine.yaml").write_text("question: Is it: so?\n", encoding="utf-8")
+    code, _, err = ablate(*flags)
+    assert code == 2
+    assert err.startswith("error: ")
+    assert "mine.yaml, line 1, column 16: this is no YAML" in err
+
+
 @pytest.mark.slow
 def test_a_sweep_runs_several_studies_and_names_what_failed(ablate, tmp_path):
     own_study(tmp_path, "first", seeds=1)
@@ -126,7 +135,8 @@ def test_runs_of_a_sweep_give_the_same_table(ablate, tmp_path, monkeypatch):
 
 MISTAKES = [
     ([], "what is to be decided"),
-    (["study=nosuch"], "study"),
+    (["study=nosuch"], "study=nosuch: there is no such option; study can be additive"),
+    (["study=scale"], "nearest: scale_at_init, scale_longer"),
     (["study=all", "over=seed=1,2"], "study=all and over=... do not go together"),
     (["study=all", "-m"], "study=all is no sweep"),
     (["base=seed=1"], "base=... goes with over=..."),
@@ -136,6 +146,16 @@ MISTAKES = [
     (["over=model.n_layers=1,2", "jobs=0"], "jobs (0) must be a whole number of at least 1"),
     (["over=model.n_layers=1,2", "seeds=two"], "seeds ('two') must be a whole number"),
     (["over=model.n_layers=1,2", "cells=[three]"], "has no cell 'three'; there are n_layers=1, n_layers=2"),
+    (["study=induction", "study=sink"], "study=induction and study=sink: one study at a time"),
+    (["over=seed=1,2"], "seed is no setting of a cell"),
+    (["base=seed=1", "over=model.n_layers=1,2"], "seed is no setting of a cell"),
+    (["over=model.n_layers=1,2 model.n_layers=3"], "over= has model.n_layers twice"),
+    (["over=model/position=rope,rope"], "gives the same cell twice"),
+    (["over=optim.lr=<b>,1e-3"], "cannot be read as it is: if it is a text, quote it"),
+    (["over=model.n_layrs=1,2"], "'model.n_layrs' is no key or group of 'train'; nearest: model.n_layers"),
+    (["over=model/position=rope,nope"], "model/position=nope: there is no such option; model/position can be alibi"),
+    (["base=data=nope", "over=model.n_layers=1,2"], "data=nope"),
+    (["over=model.n_layers=1,2", "folder="], "folder= is empty"),
     (["study=all", "metric=loss"], "the study says which metric decides"),
     (["runs=."], "holds no run folders"),
     (["seds=3"], "nearest: seeds"),
