@@ -30,6 +30,7 @@ def show(cfg: DictConfig, job: Job) -> None:
 
     Raises:
         ConfigError: data that the demo would not look at, or numbers that do not fit into the memory.
+        SystemExit: code 1, after a demo that found something broken.
     """
     from minitf.memory import ran_out
 
@@ -44,3 +45,5 @@ def show(cfg: DictConfig, job: Job) -> None:
             raise
         raise ConfigError("this demo does not fit into the memory here: choose smaller numbers") from error
     print(text)
+    if code := getattr(text, "exit_code", 0):
+        sys.exit(code)

@@ -2,15 +2,30 @@
 
 import pytest
 import torch
+from examined import broken, diagnosis, made, seen, words_of
 from omegaconf import OmegaConf
 from parts import node, options, some_by_default
 
-from minitf.analysis.forward import run
+from minitf.blocks.mask import Mask
 from minitf.config import build, config_dir, group_options
 from minitf.demo.doctor.examine import examine
-from minitf.demo.doctor.laws import BROKEN, DESIGN, DROPOUT, FUTURE, HOLDS, NOT_ASKED, ROWS, SCALE, laws, state
-from minitf.demo.doctor.mistakes import named, unexplained
+from minitf.demo.doctor.laws import (
+    ALONE,
+    COLUMNS,
+    DESIGN,
+    DROPOUT,
+    FUTURE,
+    HOLDS,
+    ITSELF,
+    NOT_ASKED,
+    ORDER,
+    PATHS,
+    ROWS,
+    SCALE,
+    state,
+)
 from minitf.errors import ConfigError
+from minitf.lab.wrong_axis import WrongAxis
 
 BUGS = group_options("bug")
 SCORES = [f"model/attention/score={name}" for name in options("model/attention/score") if name != "dot"]
@@ -31,42 +46,6 @@ PARTS = [
 ]
 
 
-def made(preset="gpt_tiny", *overrides, bug=None, seed=0, steps=0):
-    """A small model, perhaps with a mistake, perhaps after some steps of training."""
-    config = node(preset, *overrides)
-    if bug is not None:
-        config.merge_with(OmegaConf.load(config_dir() / f"bug/{bug}.yaml").model)
-    torch.manual_seed(seed)
-    model = build(config)
-    words = words_of(model)
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
-    for _ in range(steps):
-        batch = {name: torch.randint(n, (4, 10)) for name, n in words.items()}
-        logits = run(model, batch)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), logits.flatten(0, -2).argmin(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return model.eval()
-
-
-def words_of(model):
-    return {"ids": 65, "src": 65} if hasattr(model, "encode") else {"ids": 65}
-
-
-def diagnosis(model):
-    """All laws, and the names of the mistakes."""
-    found = examine(model, words_of(model))
-    all_laws = laws(found)
-    mistakes = named(found, all_laws)
-    assert not mistakes or not unexplained(mistakes, all_laws)
-    return all_laws, [mistake.name for mistake in mistakes]
-
-
-def broken(all_laws):
-    return [law for law in all_laws if law.state == BROKEN]
-
-
 @pytest.mark.parametrize(
     ("steps", "preset"), some_by_default([(steps, preset) for preset in options("model") for steps in (5, 0)], 4)
 )
@@ -74,7 +53,11 @@ def test_every_model_is_healthy(preset, steps):
     all_laws, mistakes = diagnosis(made(preset, steps=steps))
     assert not broken(all_laws)
     assert not mistakes
-    if preset not in ("bahdanau", "luong", "gru_none"):
+    if preset in ("bahdanau", "luong"):
+        assert {state(all_laws, law) for law in (ROWS, COLUMNS, ALONE, ORDER)} == {HOLDS}
+        assert {state(all_laws, law) for law in (PATHS, SCALE, DROPOUT, ITSELF)} == {NOT_ASKED}
+    elif preset != "gru_none":
+        assert {state(all_laws, law) for law in (PATHS, ITSELF)} == {HOLDS}
         assert state(all_laws, ROWS) == HOLDS
         assert state(all_laws, SCALE) == (DESIGN if preset == "t5_tiny" else HOLDS)
 
@@ -83,11 +66,44 @@ def test_every_model_is_healthy(preset, steps):
 def test_every_part_is_healthy_unless_its_mask_shows_the_future(part):
     model = made("gpt_tiny", part)
     all_laws, mistakes = diagnosis(model)
+    has_fast_path = any(getattr(module, "fast", None) for module in model.modules())
+    assert state(all_laws, PATHS) == (HOLDS if has_fast_path else NOT_ASKED)
     if model.sees_future:
         assert [law.name for law in broken(all_laws)] == [FUTURE]
         assert mistakes == [""]
     else:
         assert not broken(all_laws)
+
+
+def test_an_own_token_that_is_not_read_is_told():
+    all_laws, mistakes = diagnosis(made("gpt_tiny", "model/mask=causal_closed_diagonal"))
+    assert state(all_laws, ITSELF) == DESIGN
+    assert "11 of 12 tokens do not, in 2 of 2 modules" in seen(all_laws, ITSELF)
+    assert not mistakes
+    model = made()
+    for layer in model.layers:
+        layer.attention.mask = Strictly()
+    all_laws, mistakes = diagnosis(model)
+    assert state(all_laws, ITSELF) == DESIGN
+    assert "12 of 12 tokens do not, in 2 of 2 modules; 1 of them reads nothing" in seen(all_laws, ITSELF)
+    assert not broken(all_laws)
+    assert not mistakes
+
+
+class Strictly(Mask):
+    """Only what comes before."""
+
+    reach = (None, -1)
+
+    def rule(self, q_off, k_off):
+        return k_off < q_off
+
+
+@pytest.mark.parametrize("preset", ["luong", "bahdanau"])
+def test_a_softmax_over_the_queries_of_a_recurrent_model_is_named(preset):
+    model = made(preset)
+    model.attention.normalize = WrongAxis(n_heads=1)
+    assert diagnosis(model)[1] == ["wrong_axis"]
 
 
 @pytest.mark.parametrize("name", options("model/attention/normalize"))

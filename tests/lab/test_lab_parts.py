@@ -1,18 +1,26 @@
 """The parts of the lab: one override puts a mistake into a run, nobody gets one by accident."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from parts import some_by_default
 
 from minitf.command_line import Job
+from minitf.commands.demo import show
 from minitf.commands.train import train
 from minitf.config import build, check, compose, config_dir, group_options
+from minitf.demo.text import WIDTH
 from minitf.help import help_text
 from minitf.lab.mask_convention import MaskConvention
 from minitf.lab.mask_inverted import MaskInverted
 from minitf.lab.wrong_axis import WrongAxis
 from minitf.positions import NO_TOKEN
 
+SCRIPT = Path(__file__).parents[2] / "scripts" / "demo.py"
 NAMES = group_options("bug")
 
 
@@ -66,6 +74,41 @@ def test_a_run_with_a_mistake_is_found_out(tmp_path, monkeypatch):
     assert f"the run {tmp_path}" in text
     assert "It looks like wrong_axis (minitf/lab/wrong_axis.py): softmax runs over the queries" in text
     assert "None of these laws is broken" not in text
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code"),
+    [(["+bug=mask_inverted"], 1), (["model/mask=causal_closed_diagonal"], 0), (["model=luong"], 0)],
+)
+def test_the_exit_status_tells_of_broken_laws_alone(overrides, code, capsys):
+    cfg = compose("demo", ["demo=doctor", "model.d_model=16", *overrides])
+    job = Job(folder=Path(), choices={"demo": "doctor"}, overrides=[], sweep=None)
+    try:
+        show(cfg, job)
+        ended = 0
+    except SystemExit as end:
+        ended = end.code
+    assert ended == code
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].endswith("of the mistakes of the lab.")
+    assert max(map(len, lines)) <= WIDTH
+
+
+@pytest.mark.slow
+def test_the_command_ends_with_that_status(tmp_path):
+    call = [sys.executable, str(SCRIPT), "demo=doctor", "model.d_model=16", "+bug=mask_inverted"]
+    env = os.environ | {"PYTHONPATH": str(SCRIPT.parents[1])}
+    done = subprocess.run(call, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "It looks like mask_inverted" in done.stdout
+    assert not done.stderr
+
+
+def test_what_is_not_probed_is_told():
+    text = text_of("model=bahdanau", "model.d_model=16")
+    assert "Not given queries and keys of our own: attention" in text
+    assert 'Not asked there: "a token reads itself", "scores are divided by the root of d"' in text
+    assert "Not given queries" not in text_of("model.d_model=16")
 
 
 def test_a_fresh_model_is_healthy():

@@ -25,12 +25,19 @@ class Weights:
         site: where.
         rows, columns: smallest and largest sum of the weights of a query, of a key; of those that read, or are read.
         random: whether two passes in evaluation differ.
+        ones: whether every weight is 1, in rows that read several keys.
+        rows_alone: whether another query changes nothing for the others; None: it was not to be found out.
+        swaps: whether two keys that change places with their values change nothing; None: places act in the scores,
+            or nobody reads two keys, or it was not to be found out.
     """
 
     site: Site
     rows: tuple[float, float]
     columns: tuple[float, float]
     random: bool
+    ones: bool
+    rows_alone: bool | None
+    swaps: bool | None
 
 
 @dataclass(frozen=True)
@@ -38,12 +45,9 @@ class Attention(Weights):
     """One attention module that was given queries, keys and values.
 
     Args:
-        site, rows, columns, random: as for `Weights`.
+        site, rows, columns, random, ones, rows_alone, swaps: as for `Weights`.
         width: d of queries and keys.
         seen: bool (T,S), which key some query there read.
-        rows_alone: whether another query changes nothing for the others.
-        swaps: whether two keys that change places with their values change nothing; None: places act in the scores,
-            or nobody reads two keys.
         score_std: of the scores of queries and keys with variance 1.
         plain: whether the scores are the products q.k, up to what places add.
         own_spread: standard deviation of the model's own products q.k over the keys of a query.
@@ -53,8 +57,6 @@ class Attention(Weights):
 
     width: int
     seen: Tensor
-    rows_alone: bool
-    swaps: bool | None
     score_std: float
     plain: bool
     own_spread: float
@@ -64,14 +66,38 @@ class Attention(Weights):
 
 @torch.no_grad()
 def weights_of(model: nn.Module, batch: Batch, sites: Sequence[Site]) -> list[Weights]:
-    """What can be seen of modules that make their queries and keys themselves, with those of a batch."""
-    passes = []
-    for seed in (0, 1):
+    """What can be seen of modules that make their queries and keys themselves, with those of a batch.
+
+    Those that read a source get another last query, by another token, and two keys of the source change places.
+    """
+
+    def read(seed: int, call: Callable[[], object]) -> list[Tensor]:
         torch.manual_seed(seed)
         with Tap(model, at=[site.point("weights") for site in sites]) as tap:
-            run(model, batch)
-        passes.append([tap[site.point("weights")] for site in sites])
-    return [Weights(site, *_sums(one), not _same(one, two)) for site, one, two in zip(sites, *passes, strict=True)]
+            call()
+        return [tap[site.point("weights")] for site in sites]
+
+    first, again = (read(seed, lambda: run(model, batch)) for seed in (0, 1))
+    moved = swapped = [None] * len(sites)
+    if hasattr(model, "step") and hasattr(model, "encode"):
+        ids = batch["ids"].clone()
+        ids[:, -1] = ids[:, -2]
+        moved = read(0, lambda: run(model, {**batch, "ids": ids}))
+        pair = _middle(batch["src"].size(1)) - 1  # the ends of a source may begin the state of a recurrent model
+        memory = _swap(model.encode(batch["src"])[:, None], pair)[:, 0]
+        swapped = [_swap(one.mT, pair).mT for one in read(0, lambda: model.hidden(batch["ids"], None, memory))]
+    return [
+        Weights(
+            site=site,
+            rows=_sums(one)[0],
+            columns=_sums(one)[1],
+            random=not _same(one, two),
+            ones=_ones(one),
+            rows_alone=_same(one[:, :, :-1], other[:, :, :-1]) if other is not None and site.kind == "cross" else None,
+            swaps=_same(one, turned) if turned is not None and site.kind == "cross" else None,
+        )
+        for site, one, two, other, turned in zip(sites, first, again, moved, swapped, strict=True)
+    ]
 
 
 def look(modules: Modules) -> list[Attention]:
@@ -101,6 +127,7 @@ def look(modules: Modules) -> list[Attention]:
                 rows=_sums(weights)[0],
                 columns=_sums(weights)[1],
                 seen=seen,
+                ones=_ones(weights),
                 rows_alone=_same(_without(weights), _without(moved[site])),
                 swaps=_swaps(weights, [one[site] for one in swapped], equal[site], seen),
                 score_std=std,
@@ -126,6 +153,11 @@ def _ends(sums: Tensor, size: Tensor) -> tuple[float, float]:
     """Of the sums of those that have any weight."""
     some = sums[size > 0]
     return (some.min().item(), some.max().item()) if some.numel() else (0.0, 0.0)
+
+
+def _ones(weights: Tensor) -> bool:
+    some = weights[weights.abs() > 0]
+    return bool(((some - 1).abs() <= NOISE).all() and (weights.sum(-1) > 1.5).any())
 
 
 def _middle(n: int) -> int:

@@ -10,10 +10,11 @@ import torch
 from torch import nn
 
 from minitf.analysis.sites import sites
-from minitf.demo.doctor import attention, outputs
+from minitf.demo.doctor import attention, outputs, paths
 from minitf.demo.doctor.attention import Attention, Weights
 from minitf.demo.doctor.modules import Modules
 from minitf.demo.doctor.outputs import Outputs
+from minitf.demo.doctor.paths import Paths
 from minitf.errors import ConfigError
 
 ROWS, LENGTH = 16, 12  # of the batch; every row has other queries and keys
@@ -28,11 +29,15 @@ class Examination:
         attention: each attention module that could be given queries, keys and values.
         others: those that could not.
         outputs: the model as a whole.
+        paths: each of the first again, on its fast path and by definition.
+        definition: what is seen if they all compute by definition; None: the same, or this is it.
     """
 
     attention: list[Attention]
     others: list[Weights]
     outputs: Outputs
+    paths: list[Paths]
+    definition: Examination | None = None
 
 
 def examine(model: nn.Module, n_words: Mapping[str, int]) -> Examination:
@@ -56,8 +61,19 @@ def examine(model: nn.Module, n_words: Mapping[str, int]) -> Examination:
     with torch.random.fork_rng(devices=[]):
         modules = Modules(copied, batch, found)
         others = [site for site in found if site not in modules.sites]
-        return Examination(
-            attention.look(modules),
-            attention.weights_of(copied, batch, others) if others else [],
-            outputs.look(copied, batch, n_words),
-        )
+        both = paths.compare(copied, batch, n_words, found)
+
+        def look(definition: Examination | None = None) -> Examination:
+            return Examination(
+                attention.look(modules),
+                attention.weights_of(copied, batch, others) if others else [],
+                outputs.look(copied, batch, n_words),
+                both,
+                definition,
+            )
+
+        if not any(one.differs for one in both):
+            return look()
+        with paths.by_definition(copied, modules.sites):
+            definition = look()
+        return look(definition)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -23,24 +23,11 @@ from minitf.demo.doctor.laws import (
     SCALE,
     Law,
     by_columns,
+    laws_of_path,
     weights,
 )
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """What breaks laws.
-
-    Args:
-        name: what the lab calls it, or "" where it has none.
-        told: in words.
-        breaks: names of the laws that it breaks by itself.
-    """
-
-    name: str
-    told: str
-    breaks: frozenset[str]
-
+from minitf.demo.doctor.mistake import Mistake
+from minitf.demo.doctor.two_paths import of_paths
 
 WRONG_AXIS = Mistake(
     "wrong_axis",
@@ -81,12 +68,26 @@ PLACE = Mistake(
 )
 
 
-def named(found: Examination, all_laws: Sequence[Law]) -> list[Mistake]:
-    """Every mistake that explains a broken law."""
-    return list(_named(found, {law.name for law in all_laws if law.state == BROKEN}))
+def named(found: Examination) -> list[Mistake]:
+    """Every mistake that explains a broken law, on either of the two paths."""
+    if found.definition is None:
+        return list(_named(found))
+    fast, definition = list(_named(found)), list(_named(found.definition))
+    both = [one for one in fast if one in definition]
+    return [
+        of_paths(found),
+        *both,
+        *(replace(one, told=f"{one.told} Seen on the fast path alone.") for one in fast if one not in both),
+        *(
+            replace(one, told=f"{one.told} Seen by definition alone: the fast path hides it.")
+            for one in definition
+            if one not in both
+        ),
+    ]
 
 
-def _named(found: Examination, broken: set[str]) -> Iterator[Mistake]:
+def _named(found: Examination) -> Iterator[Mistake]:
+    broken = {law.name for law in laws_of_path(found) if law.state == BROKEN}
     wrong_axis = any(by_columns(one) for one in weights(found))
     if wrong_axis:
         yield WRONG_AXIS

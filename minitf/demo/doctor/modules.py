@@ -54,14 +54,14 @@ class Modules:
             run(self.model, self.batch)
         return {point: {site: tap[site.point(point)] for site in self.sites} for point in points}
 
-    def draw(self, seed: int) -> tuple[dict[Site, Tensor], dict[Site, Tensor]]:
-        """Queries and keys of independent numbers with mean 0 and variance 1, others in each row of the batch."""
+    def draw(self, seed: int, n: int = 2) -> list[dict[Site, Tensor]]:
+        """The first `n` of queries, keys and values: independent numbers with mean 0 and variance 1, others in each row
+        of the batch."""
         generator = torch.Generator().manual_seed(seed)
-        q, k = (
+        return [
             {s: torch.randn(self.shapes[s][i], generator=generator, dtype=torch.float64) for s in self.sites}
-            for i in (0, 1)
-        )
-        return q, k
+            for i in range(n)
+        ]
 
     def amounts(self, q: Given, k: Given, seed: int = 0) -> dict[Site, Tensor]:
         """How much of each value goes into each output, (B,H,T,S): the weights as they act, dropout included.

@@ -106,11 +106,22 @@ def _padding(model: nn.Module, row: Batch, n_words: Mapping[str, int], unit: Ten
             real = place >= n // 3 if side == "left" else place < n - n // 3
             padded = {**row, pos: from_real(real)}
             other = torch.where(real, row[name], (row[name] + 1) % n_words[name])
-            difference = (run(model, padded) - run(model, {**padded, name: other})).abs().amax(-1)
+            difference = _change(run(model, padded), run(model, {**padded, name: other})).amax(-1)
             if name == "ids" and difference.dim() == 2:
                 difference = difference[real]
-            worst = max(worst, (difference.max() / unit).item())
+            worst = max(worst, _share(difference, unit))
     return worst
+
+
+def _change(a: Tensor, b: Tensor) -> Tensor:
+    """How far apart; -inf at padding, as from a model that points, is as far as it was."""
+    return torch.where(a == b, 0.0, (a - b).abs())
+
+
+def _share(difference: Tensor, unit: Tensor) -> float:
+    """The largest difference as a share of `unit`; what is no number is infinitely far."""
+    share = (difference.max() / unit).item()
+    return share if share == share else float("inf")
 
 
 def _documents(model: nn.Module, row: Batch, n_words: Mapping[str, int], unit: Tensor) -> float:
@@ -122,8 +133,8 @@ def _documents(model: nn.Module, row: Batch, n_words: Mapping[str, int], unit: T
     for own, other in ((slice(0, half), slice(half, n)), (slice(half, n), slice(0, half))):
         ids = row["ids"].clone()
         ids[:, own] = (ids[:, own] + 1) % n_words["ids"]
-        difference = (run(model, {**both, "ids": ids}) - plain)[:, other].abs().max()
-        worst = max(worst, (difference / unit).item())
+        difference = _change(run(model, {**both, "ids": ids}), plain)[:, other]
+        worst = max(worst, _share(difference, unit))
     return worst
 
 

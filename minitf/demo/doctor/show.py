@@ -8,15 +8,32 @@ from omegaconf import DictConfig
 from torch import nn
 
 from minitf.demo.doctor.examine import examine
-from minitf.demo.doctor.laws import BROKEN, DESIGN, SCALE, Law, laws, state
+from minitf.demo.doctor.laws import BROKEN, DESIGN, DROPOUT, ITSELF, PATHS, SCALE, Law, laws, state
 from minitf.demo.doctor.mistakes import named, unexplained
 from minitf.demo.record import build_model
-from minitf.demo.text import paragraph, table
+from minitf.demo.text import paragraph, table, wrapped
 from minitf.errors import ConfigError
 from minitf.hints import command
 from minitf.runs import load_run
 
 HEALTHY = "None of these laws is broken."
+SEEN = 52  # columns of what was seen
+
+
+class Told(str):
+    """A text for the screen, and the exit status of the command that prints it.
+
+    Args:
+        text: what is printed.
+        exit_code: 0, or 1 where a law is broken.
+    """
+
+    exit_code: int
+
+    def __new__(cls, text: str, exit_code: int) -> Told:
+        told = super().__new__(cls, text)
+        told.exit_code = exit_code
+        return told
 
 
 def doctor(*, config: DictConfig) -> str:
@@ -30,14 +47,14 @@ def doctor(*, config: DictConfig) -> str:
 
     What it prints of a run that was trained with +bug=wrong_axis:
 
-        law                                state       what was seen
-        the weights of a query sum to 1    BROKEN      sums 0.006 to 4.814
-        those of a key do not              BROKEN      sums 1.000 to 1.000
-        a query is not changed by another  BROKEN      another query, other weights
-        keys may stand in any order        holds       keys swapped with their values in 2 of 2 modules
-        scores are divided by root of d    holds       q, k of variance 1: scores of deviation 1.03 (d 24, root 4.90)
-        ...
-        It looks like wrong_axis: softmax runs over the queries (dim=-2), not over the keys: ...
+    law                                        state       what was seen
+    the weights of a query sum to 1            BROKEN      sums 0.006 to 4.814
+    the weights of a key need not sum to 1     BROKEN      sums 1.000 to 1.000
+    a query does not change another's weights  BROKEN      one query exchanged: other weights elsewhere
+    keys and values may stand in any order     holds       two keys and values swapped, in 2 of 2 modules
+    a token reads itself                       holds       every token, in 2 of 2 modules
+    ...
+    It looks like wrong_axis: softmax runs over the queries (dim=-2), not over the keys: ...
     """
     if config.run is None:
         model, data = build_model(config), config.data
@@ -45,7 +62,8 @@ def doctor(*, config: DictConfig) -> str:
     else:
         model, _, own = load_run(config.run, which=config.which, allow=list(config.allow))
         data, whose = own.data, f"the run {config.run}"
-    return "\n\n".join([f"{type(model).__name__}, {whose}", *_report(model, _words(model, data))])
+    text, broken = _report(model, _words(model, data))
+    return Told("\n\n".join([f"{type(model).__name__}, {whose}", *text]), exit_code=int(broken))
 
 
 def _words(model: nn.Module, data: DictConfig) -> dict[str, int]:
@@ -57,36 +75,52 @@ def _words(model: nn.Module, data: DictConfig) -> dict[str, int]:
     return {"ids": data.vocab_size, "src": data.src_vocab_size}
 
 
-def _report(model: nn.Module, n_words: dict[str, int]) -> list[str]:
+def _report(model: nn.Module, n_words: dict[str, int]) -> tuple[list[str], bool]:
+    """What is printed, and whether a law is broken."""
     found = examine(model, n_words)
     all_laws = laws(found)
-    rows = [(f"  {law.name}", law.state, law.seen) for law in all_laws]
+    rows = [row for law in all_laws for row in _rows(law)]
     text = [table(("  law", "state", "what was seen"), rows, left=3)]
-    mistakes = named(found, all_laws)
+    mistakes = named(found)
     for mistake in mistakes:
         name = f"It looks like {mistake.name} (minitf/lab/{mistake.name}.py): " if mistake.name else "It looks like "
         text.append(paragraph(name + mistake.told))
     if rest := unexplained(mistakes, all_laws):
         text.append(paragraph("Broken, and by none of the mistakes that are known here: " + _names(rest) + "."))
-    if not any(law.state == BROKEN for law in all_laws):
+    broken = any(law.state == BROKEN for law in all_laws)
+    if not broken:
         text.append(HEALTHY)
     if open_ones := [law for law in all_laws if law.state == DESIGN]:
         text.append(paragraph("Worth a look, though right in some models: " + _names(open_ones) + "."))
     if state(all_laws, SCALE) == DESIGN:
         text.append(paragraph(_NO_SCALE))
+    if found.others:
+        which = ", ".join(one.site.prefix for one in found.others)
+        text.append(paragraph(_UNPROBED.format(which=which, names=_names(all_laws, ITSELF, SCALE, DROPOUT, PATHS))))
     text.append(paragraph(_HOW))
-    return text
+    return text, broken
 
 
-def _names(found: Sequence[Law]) -> str:
-    return ", ".join(f'"{law.name}"' for law in found)
+def _rows(law: Law) -> list[tuple[str, str, str]]:
+    """The lines of a law: what was seen may take several."""
+    first, *more = wrapped(law.seen, SEEN)
+    return [(f"  {law.name}", law.state, first), *(("", "", f"  {line}") for line in more)]
+
+
+def _names(found: Sequence[Law], *only: str) -> str:
+    return ", ".join(f'"{law.name}"' for law in found if law.name in only or not only)
 
 
 _NO_SCALE = (
     "The scores are nearly the products q.k as they are. If that is no_scale (minitf/lab/no_scale.py), it is not felt: "
     "this model's own products are small enough. T5 does it on purpose, and starts with small queries instead."
 )
+_UNPROBED = (
+    "Not given queries and keys of our own: {which}, which makes them itself, one after another or under names that "
+    "cannot be reached. Only its weights were read, with the model's own tokens. Not asked there: {names}."
+)
 _HOW = (
     "Each attention module was given random queries, keys and values, and single tokens were changed; only what came "
-    f"out was compared. {command('train')} +bug=NAME trains a model with one of the mistakes of the lab."
+    f"out was compared. The exit status is 1 where a law is BROKEN. {command('train')} +bug=NAME trains a model with "
+    "one of the mistakes of the lab."
 )
