@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from omegaconf import DictConfig
@@ -17,6 +19,7 @@ from minitf.hints import command
 
 COMMANDS = {"study=": "ablate", "demo=": "demo", "+bug=": "train"}
 INDENT, COMMAND_INDENT = " " * 6, " " * 8
+VERDICTS = Path(__file__).with_name("verdicts.json")  # of the last run of all studies; there may be none
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,22 @@ def all_claims() -> dict[str, Claim]:
     }
 
 
+def verdict(item: str, known: Mapping[str, Any]) -> list[str]:
+    """What a study decided, in a line that may be wrapped; [] where nothing is known.
+
+    Args:
+        item: of `by`.
+        known: content of verdicts.json, or {}.
+    """
+    found = known.get("studies", {}).get(item.removeprefix("study=")) if item.startswith("study=") else None
+    if found is None:
+        return []
+    why = f": {found['why']}" if found["why"] else ""
+    seeds = f"{found['seeds']} seed{'' if found['seeds'] == 1 else 's'}"
+    told = f"-> {found['verdict']}{why} ({seeds}, {found['seconds']:.0f} s of CPU, {known['date']})"
+    return wrapped(told, indent=COMMAND_INDENT)
+
+
 def typed(item: str) -> str:
     """What a user types to have something decided, in two lines if it is too long for one.
 
@@ -77,24 +96,32 @@ def claims(*, config: DictConfig) -> str:
         ConfigError: there is no such statement.
     """
     chosen = _chosen(config.id)
-    lines = [
-        paragraph(
-            "What texts say about attention, true or not, and what decides it. A study prints its verdict with "
-            "numbers; tests need minitf's own folder."
+    known = json.loads(VERDICTS.read_text(encoding="utf-8")) if VERDICTS.is_file() else {}
+    head = (
+        "What texts say about attention, true or not, and what decides it. A study prints its verdict with numbers; "
+        "tests need minitf's own folder. C are doubtful statements, not false ones, and among E, T and A some are "
+        "refuted, too. id=C shows a whole group, id=C4 one statement."
+    )
+    if known:
+        head += (
+            f" Below each study stands what it decided about its own claim, which it prints, on {known['date']} "
+            f"({known['versions']})."
         )
-    ]
+    lines = [paragraph(head)]
     section = ""
     for claim in chosen:
         if claim.section != section:
             section = claim.section
             lines += ["", section]
-        lines += ["", *_shown(claim)]
+        lines += ["", *_shown(claim, known)]
     return "\n".join(lines)
 
 
-def _shown(claim: Claim) -> list[str]:
+def _shown(claim: Claim, known: Mapping[str, Any]) -> list[str]:
     first, *more = wrapped(claim.says, indent=INDENT)
-    lines = [f"{claim.id:<4}  {first.strip()}", *more, *map(typed, claim.by)]
+    lines = [f"{claim.id:<4}  {first.strip()}", *more]
+    for item in claim.by:
+        lines += [typed(item), *verdict(item, known)]
     return lines + (wrapped(f"-> {claim.found}", indent=INDENT) if claim.found else [])
 
 
