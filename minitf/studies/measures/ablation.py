@@ -31,10 +31,10 @@ def sets(subject: Subject, n_batches: int = 4, n_draws: int = 5) -> dict[str, fl
         n_draws: random sets; all of them are given, "random.0", "random.1", ...
 
     Returns:
-        "full", "without_induction", "without_previous", "without_others" (all of them), "random.N", their mean and
-        least, and "beyond_mean" and "beyond_all", how much more is lost without the induction heads than without
-        random ones on average, and at most; the numbers of heads. Random sets are missing where the others are fewer
-        than the induction heads.
+        "full", "without_induction", "without_previous", "without_others" (all of them), "random.N", "random_mean" and
+        "random_least", and "beyond_mean" and "beyond_all", how much more is lost without the induction heads than
+        without random ones on average, and at most; "n_induction" and "n_previous", numbers of heads. Random sets are
+        missing where the others are fewer than the induction heads.
     """
     batches = list(islice(subject.data.val_batches(), n_batches))
     induction, previous, others = kinds(subject, batches)
@@ -78,7 +78,7 @@ def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
         n_batches: of validation.
 
     Returns:
-        For each layer L and each way, "permute" and "uniform": "L.WAY.copied", median total variation distance of the
+        For each layer L and each WAY, permute and uniform: "L.WAY.copied", median total variation distance of the
         output where there is something to copy, "L.WAY.first" where there is not, and "L.WAY.accuracy", the share of
         the copies that are still right.
     """

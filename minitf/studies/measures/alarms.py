@@ -17,13 +17,17 @@ _of_model: WeakKeyDictionary[nn.Module, Alarms] = WeakKeyDictionary()  # scores 
 
 
 def alarms(subject: Subject, rows: int = ROWS) -> dict[str, float]:
-    """Which rules of `minitf.analysis.alarms` ring now: "alarm.alike" and so on, 1 where one does in any layer.
+    """Which rules of `minitf.analysis.alarms` ring now.
 
-    Take it at several steps: "logit" compares with the time before.
+    Take it at several steps: the rule for scores that explode compares with the time before.
 
     Args:
-        subject: measured before or not.
+        subject: any with self-attention, measured before or not.
         rows: of the validation split; the loss is theirs, too.
+
+    Returns:
+        "alarm.alike", "alarm.cosine", "alarm.saturated", "alarm.entropy", "alarm.gradient", "alarm.logit": 1 where the
+        rule rings in any layer, else 0.
     """
     known = _of_model.setdefault(subject.model, Alarms())
     known(layers_of(subject, rows), mean_loss(subject.model, sample(subject, rows)))

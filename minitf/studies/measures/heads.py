@@ -15,13 +15,30 @@ DIVERSITY = ("js", "effective_heads", "cka")
 
 
 def diversity(subject: Subject, rows: int = ROWS) -> dict[str, float]:
-    """Mean over layers of "js", "effective_heads" and "cka"; {} where there is one head."""
+    """How much the heads of a layer differ, mean over layers; nothing where there is one head.
+
+    Args:
+        subject: any with self-attention.
+        rows: of the validation split.
+
+    Returns:
+        "js", of patterns, 0 alike to 1; "effective_heads", of patterns, 1 alike to the number of heads; "cka", of
+        outputs, 0 to 1 the same.
+    """
     layers = [of.layer for of in measure(subject.model, sample(subject, rows)).values() if "js" in of.layer]
     return {name: sum(layer[name] for layer in layers) / len(layers) for name in DIVERSITY} if layers else {}
 
 
 def by_role(subject: Subject, rows: int = ROWS) -> dict[str, float]:
-    """Accuracy at the places of each role: "accuracy.back_1"."""
+    """Accuracy at the places of each role.
+
+    Args:
+        subject: its data knows the gold of a role or more.
+        rows: of the validation split.
+
+    Returns:
+        For each role, such as back_1, "accuracy.back_1".
+    """
     found = answered(subject.model, sample(subject, rows))
     return {f"accuracy.{role}": one.accuracy for role, one in found.items() if role != ALL}
 

@@ -16,6 +16,10 @@ FLOOR = 1e-6  # of a relative residual in float32, where rounding has taken over
 def health(subject: Subject, rows: int = ROWS) -> dict[str, float]:
     """The worst of all layers, so far as the model has such a thing.
 
+    Args:
+        subject: any with self-attention; its rows are all as long.
+        rows: of the validation split.
+
     Returns:
         "token_cosine" and "relative_residual" after the last layer; "max_logit", the largest of all layers;
         "lowest_entropy", of the head where it is lowest, divided by that of the visible keys; "gradient_w_q", the
@@ -37,6 +41,10 @@ def health(subject: Subject, rows: int = ROWS) -> dict[str, float]:
 
 def by_layer(subject: Subject, rows: int = ROWS) -> dict[str, float]:
     """How the relative residual falls with depth.
+
+    Args:
+        subject: any with self-attention; its rows are all as long.
+        rows: of the validation split.
 
     Returns:
         "residual.l", after layer l from 1 on, and "log_growth": by how much its logarithm is multiplied at the last

@@ -17,7 +17,7 @@ def by_length(subject: Subject, role: str, upto: Sequence[int]) -> dict[str, flo
     """Scores of the validation rows, apart by the number of tokens that are read: of the source, where there is one.
 
     Args:
-        subject: trained or not.
+        subject: its data has gold for `role`, and rows of several lengths.
         role: of the gold. Answers without a source, such as the end, do not count in accuracy: a short row has as many
             of them as a long one, so that accuracy would fall with length whatever the model does.
         upto: longest row of each group, rising; a group begins behind the one before it.

@@ -23,7 +23,11 @@ SCORES = ("sink", "sink_dormant", "sink_active", "value_ratio")
 
 
 def sink(subject: Subject, rows: int = ROWS) -> dict[str, float]:
-    """Of the first token, means over heads.
+    """Does attention rest on the first token? Means over heads.
+
+    Args:
+        subject: its data has gold, which says where something is to be fetched.
+        rows: of the validation split.
 
     Returns:
         "sink": mass on it; "sink_dormant" where nothing is to be fetched, "sink_active" where something is;
@@ -37,7 +41,15 @@ def sink(subject: Subject, rows: int = ROWS) -> dict[str, float]:
 
 
 def sink_of_induction(subject: Subject, rows: int = ROWS) -> dict[str, float]:
-    """The same scores of one head: the one with the best prefix-matching score, which is given, too."""
+    """The scores of `sink` of one head: the one with the best prefix-matching score.
+
+    Args:
+        subject: its data has gold, which says where something is to be fetched.
+        rows: of the validation split.
+
+    Returns:
+        "sink", "sink_dormant", "sink_active", "value_ratio" of that head, and its "prefix_matching".
+    """
     found = measure(subject.model, sample(subject, rows)).values()
     of, head = max(((of, h) for of in found for h in range(len(of.scores["sink"]))), key=_prefix)
     return {name: float(of.scores[name][head]) for name in (*SCORES, "prefix_matching")}

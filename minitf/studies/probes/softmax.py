@@ -24,8 +24,8 @@ def at_start(seed: int, n_keys: int, d_head: int, scaled: bool, n_rows: int = 10
 
     Returns:
         "std" of the scores, mean "max_weight", share "saturated" of rows, "jacobian_mean" and "jacobian_median" of the
-        norm of the softmax's Jacobian, and the same of the norm of the gradient of q, where the gradient of each weight
-        is N(0, 1).
+        norm of the softmax's Jacobian, and "gradient_mean" and "gradient_median" of the norm of the gradient of q,
+        where the gradient of each weight is N(0, 1).
     """
     draw = torch.Generator().manual_seed(seed)
     q = torch.randn(n_rows, d_head, generator=draw)

@@ -42,8 +42,9 @@ def state(
 
     Returns:
         Of the layer, as `minitf.analysis.health` names them: "entropy" (1 uniform), "median_jacobian",
-        "saturated_share", "gradient_w_q" and the other gradients; "score_std", of the scores before the mask; and
-        "to_mean", the distance of what the heads read from the mean of all visible values, as a share of its size.
+        "saturated_share", "gradient_w_q", "gradient_w_k", "gradient_w_v", "gradient_w_o"; "score_std", of the scores
+        before the mask; and "to_mean", the distance of what the heads read from the mean of all visible values, as a
+        share of its size.
     """
     sizes = [f"model.d_model={d_model}", f"model.attention.n_heads={n_heads}", f"data.seq_len={seq_len}"]
     subject = prepare(
