@@ -60,6 +60,7 @@ def _study(item: Mapping[str, Any]) -> dict[str, Any]:
         metrics.append(
             {
                 "name": metric["name"],
+                "meaning": metric["meaning"],
                 "decides": metric["decides"],
                 "rows": [_shown(row) for row in metric["rows"]],
                 "picture": dots([_cell(row, metric["bounds"], item["seeds"]) for row in metric["rows"]]),

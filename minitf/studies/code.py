@@ -16,6 +16,7 @@ import minitf
 
 ROOT = Path(minitf.__file__).parent
 DOTTED = re.compile(r"minitf(\.\w+)+")
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 RUNS = ("minitf.studies.cell",)  # every result comes through it
 BUILT = ("blocks", "cache", "models", "generation", "data", "training", "lab")  # what a config can be built from
 
@@ -31,8 +32,8 @@ def targets(node: Any) -> set[str]:
 def code_hash(named: Iterable[str], builds: bool = False) -> str:
     """A hash of the code behind dotted names.
 
-    What minitf's modules import is followed, and so is a dotted name in their texts. Of a module elsewhere only its own
-    file counts.
+    What minitf's modules import is followed, and so is a dotted name in their texts; comments and docstrings do not
+    count. Of a module elsewhere only its own file counts, as it is.
 
     Args:
         named: of classes and functions, such as "minitf.blocks.ffn.gated.Gated".
@@ -45,7 +46,7 @@ def code_hash(named: Iterable[str], builds: bool = False) -> str:
         files |= {file for part in BUILT for file in (ROOT / part).rglob("*.py")}
     found = hashlib.sha256()
     for file in sorted(files):
-        found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + _content(file) + b"\0")
+        found.update(file.relative_to(ROOT).as_posix().encode() + b"\0" + _instructions(file) + b"\0")
     for name in sorted(named - own):
         if (file := _elsewhere(name.rpartition(".")[0])) is not None:
             found.update(name.encode() + b"\0" + file.read_bytes() + b"\0")
@@ -82,7 +83,7 @@ def _files(name: str) -> tuple[Path, ...]:
 @functools.cache
 def _imported(file: Path) -> tuple[Path, ...]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(_content(file))):
+    for node in ast.walk(ast.parse(file.read_bytes())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -93,8 +94,13 @@ def _imported(file: Path) -> tuple[Path, ...]:
 
 
 @functools.cache
-def _content(file: Path) -> bytes:
-    return file.read_bytes()
+def _instructions(file: Path) -> bytes:
+    """A module without its comments and docstrings."""
+    tree = ast.parse(file.read_bytes())
+    for node in ast.walk(tree):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
+            node.body = node.body[1:]
+    return ast.dump(tree).encode()
 
 
 def _elsewhere(module: str) -> Path | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from minitf.studies.glossary import meaning
 from minitf.studies.judgement import Comparison, Figure, Judgement, Outcome
 from minitf.studies.result import Result
 from minitf.studies.study import Expectation, Study
@@ -184,7 +185,8 @@ def _metric(item: Item, metric: str, found: Mapping[tuple[str, int], Result]) ->
         for e in item.study.expect
         if e.kind == "level" and e.metric == metric
     ]
-    return {"name": metric, "decides": metric == item.study.metric, "rows": rows, "bounds": bounds}
+    said = meaning(metric, item.study.name)
+    return {"name": metric, "meaning": said, "decides": metric == item.study.metric, "rows": rows, "bounds": bounds}
 
 
 def _shown(result: Result | None, value: float | None) -> str:

@@ -38,7 +38,9 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
     if data["covers"]:
         told += _wrapped("  decides  ", ", ".join(data["covers"]))
     for metric in data["metrics"]:
-        told += ["", f"{metric['name']}{' (decides)' if metric['decides'] else ''}", *_values(metric, data["seeds"])]
+        told += ["", f"{metric['name']}{' (decides)' if metric['decides'] else ''}"]
+        told += _wrapped("  ", metric["meaning"]) if metric["meaning"] else []
+        told += _values(metric, data["seeds"])
     if data["expectations"]:
         told += ["", "Expected"]
         for e in data["expectations"]:

@@ -22,7 +22,7 @@ print(*(name for name in sys.modules if name.split(".")[0] == "minitf"))
 def fresh():
     """Files are read once per process: a test that changes them must not leave that behind."""
     yield
-    for cached in (code._behind, code._imported, code._content, code._files):
+    for cached in (code._behind, code._imported, code._instructions, code._files):
         cached.cache_clear()
 
 
@@ -57,12 +57,23 @@ def test_a_measure_counts_where_it_is_named_only():
 
 def test_a_change_changes_the_hash(fresh, monkeypatch):
     before, other = code_hash({"minitf.studies.measures.sinks.sink"}), code_hash({"minitf.tap.Tap"})
-    content = code._content
+    instructions = code._instructions
     sink = ROOT / "studies" / "measures" / "sinks.py"
-    monkeypatch.setattr(code, "_content", lambda file: content(file) + (b"\n" if file == sink else b""))
+    monkeypatch.setattr(code, "_instructions", lambda file: instructions(file) + (b"\n" if file == sink else b""))
     assert code_hash({"minitf.studies.measures.sinks.sink"}) != before
     assert code_hash({"minitf.tap.Tap"}) == other
     assert code_hash({"minitf.tap.Tap"}, builds=True) != other
+
+
+def test_comments_and_docstrings_do_not_count(tmp_path):
+    def read(text):
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.py"
+        file.write_text(text, encoding="utf-8")
+        return code._instructions(file)
+
+    plain = read("def f():\n    return 1\n")
+    assert read('"""Module."""\n\n# why\ndef f():\n    """What."""\n    return 1  # why\n') == plain
+    assert read("def f():\n    return 2\n") != plain
 
 
 def test_code_elsewhere_counts(tmp_path, monkeypatch):

@@ -35,6 +35,7 @@ def test_one_study_in_full():
         "  decides  C4, T8",
         "",
         "accuracy (decides)",
+        "  share of the validation answers that are right, 0 to 1",
         "  cell     seed 0  seed 1  seed 2  mean  found before",
         "  with        0.9    0.95       1  0.95  0.9 .. 1 inside",
         "  without     0.1     0.2     0.3   0.2  0.5 .. 0.6 outside",
