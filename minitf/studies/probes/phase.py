@@ -22,7 +22,8 @@ def phase(seed: int, overrides: Sequence[str], every: int = 10, more: Sequence[s
         more: further overrides.
 
     Returns:
-        "copied", accuracy at the end; "rise", the share of the run between a tenth and nine tenths of the way from the
+        "copied", "copied_nll" and "in_context" at the end, as `rounds` gives them; "prefix", "previous", "copying" at
+        the end, as `heads` gives them; "rise", the share of the run between a tenth and nine tenths of the way from the
         first to the last accuracy; "together", the correlation of accuracy and prefix matching along the run; "lead",
         by what share of the run previous-token attention reaches half its way before prefix matching does.
     """
@@ -32,16 +33,18 @@ def phase(seed: int, overrides: Sequence[str], every: int = 10, more: Sequence[s
     subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps
     at = range(0, n_steps + 1, every)
     course: dict[str, list[float]] = {"copied": [], "prefix": [], "previous": []}
+    last: dict[str, float] = {}
 
     def look(subject: Subject) -> None:
         found = rounds(subject) | heads(subject, n_batches=1)
         for name, values in course.items():
             values.append(found[name])
+        last.update(found)
 
     train(subject, at=at, look=look)
     copied, prefix, previous = (torch.tensor(values) for values in course.values())
     return {
-        "copied": float(copied[-1]),
+        **last,
         "rise": (crossed(copied, 0.9) - crossed(copied, 0.1)) * every / n_steps,
         "together": float(torch.corrcoef(torch.stack([copied, prefix]))[0, 1]),
         "lead": (crossed(prefix, 0.5) - crossed(previous, 0.5)) * every / n_steps,
