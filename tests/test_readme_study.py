@@ -11,7 +11,8 @@ from minitf.config import check, compose
 from minitf.studies.budget import check_steps
 from minitf.studies.glossary import meaning
 from minitf.studies.item import matters
-from minitf.studies.study import BUDGETS, KINDS, SHARED, Study, read
+from minitf.studies.form import BUDGETS, KINDS, SHARED
+from minitf.studies.study import Study, read
 
 TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 
@@ -49,4 +50,4 @@ def test_the_tables_name_every_key(section):
     named = {one or other for one, other in named}
     keys = {*Study.__dataclass_fields__, "factors", "at", *BUDGETS, *SHARED}
     keys |= {key for must, may in KINDS.values() for key in must | may}
-    assert keys - {"name"} <= named
+    assert keys - {"name", "left_out"} <= named

@@ -9,7 +9,7 @@ from typing import Any
 
 from minitf.errors import ConfigError
 from minitf.studies.adhoc import cell_name
-from minitf.studies.result import Result
+from minitf.studies.result import Result, problem
 from minitf.studies.study import Study
 
 
@@ -23,7 +23,7 @@ def read_runs(folder: Path, metric: str | None) -> tuple[Study, list[Result]]:
         metric: the one that decides; None: accuracy where every run has one, else loss.
 
     Raises:
-        ConfigError: no runs, or two with the same settings and seed.
+        ConfigError: no runs, two with the same settings and seed, or a file of a run that is damaged.
     """
     runs = [path.parent for path in sorted(folder.glob("*/record.json")) if (path.parent / "config.yaml").is_file()]
     if not runs:
@@ -36,7 +36,7 @@ def read_runs(folder: Path, metric: str | None) -> tuple[Study, list[Result]]:
         cell = cell_name(own) or "as typed"
         if cells.setdefault(cell, own) != own:
             raise ConfigError(f"{folder}: two kinds of runs would both be called {cell!r}: {cells[cell]} and {own}")
-        results.append(_result(folder.name, cell, run, int(overrides.get("seed", 0))))
+        results.append(_result(folder.name, cell, run, _seed(run, overrides)))
     places = [(result.cell, result.seed) for result in results]
     if double := [place for place in places if places.count(place) > 1]:
         raise ConfigError(f"{folder} holds several runs of {double[0][0]!r} with seed {double[0][1]}: take one away")
@@ -53,8 +53,19 @@ def read_runs(folder: Path, metric: str | None) -> tuple[Study, list[Result]]:
 
 def _typed(run: Path) -> dict[str, str]:
     """Key -> value of the overrides of a run."""
-    overrides = _json(run / "record.json").get("overrides", [])
+    path = run / "record.json"
+    overrides = _json(path).get("overrides", [])
+    if not isinstance(overrides, list) or not all(isinstance(override, str) for override in overrides):
+        raise _damaged(path, f"overrides must be a list of texts, not {overrides!r:.60}")
     return dict(override.lstrip("+").split("=", 1) for override in overrides if "=" in override)
+
+
+def _seed(run: Path, overrides: Mapping[str, str]) -> int:
+    try:
+        return int(overrides.get("seed", 0))
+    except ValueError as error:
+        told = f"seed={overrides['seed']} among its overrides is no whole number"
+        raise _damaged(run / "record.json", told) from error
 
 
 def _differing(typed: list[dict[str, str]]) -> list[str]:
@@ -63,17 +74,32 @@ def _differing(typed: list[dict[str, str]]) -> list[str]:
 
 
 def _result(name: str, cell: str, run: Path, seed: int) -> Result:
-    if not (run / "metrics.json").is_file():
-        status = _json(run / "status.json").get("status", "not finished") if (run / "status.json").is_file() else ""
+    path = run / "metrics.json"
+    if not path.is_file():
+        status = _json(run / "status.json").get("status", "") if (run / "status.json").is_file() else ""
         return Result(name, cell, seed, error=f"{run.name} is {status or 'not finished'}: it has no metrics.json")
-    metrics = _json(run / "metrics.json")
-    scores = {key.removeprefix("val/"): value for key, value in metrics["final"].items() if key.startswith("val/")}
-    seconds = float(metrics["train_seconds"])
-    return Result(name, cell, seed, scores, {}, metrics["n_params"], metrics["steps"], seconds, trained=seconds)
+    metrics = _json(path)
+    final = metrics.get("final")
+    scores = final if isinstance(final, dict) else {}
+    scores = {key.removeprefix("val/"): value for key, value in scores.items() if key.startswith("val/")}
+    seconds = metrics.get("train_seconds")
+    result = Result(
+        name, cell, seed, scores, {}, metrics.get("n_params"), metrics.get("steps"), seconds, trained=seconds
+    )
+    if wrong := problem(result):
+        raise _damaged(path, wrong)
+    return result
 
 
 def _json(path: Path) -> Mapping[str, Any]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is missing or damaged ({error})") from error
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise _damaged(path, error) from error
+    if not isinstance(content, dict):
+        raise _damaged(path, f"it must hold a mapping, not {content!r:.60}")
+    return content
+
+
+def _damaged(path: Path, why: object) -> ConfigError:
+    return ConfigError(f"{path} is missing or damaged ({why})")

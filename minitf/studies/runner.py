@@ -143,12 +143,12 @@ def _plan(
                 continue
             key = key_of(study, cell, seed, configs.get(cell), configs.get(study.reference))
             kept = store.read(study.name, cell, seed)
-            changed = difference(kept[1], key) if kept else ""
-            if kept and not changed and store.is_final(kept[0]):
-                results[study.name, cell, seed] = kept[0]
+            changed = difference(kept.key, key) if kept else ""
+            if kept and not changed and kept.final:
+                results[study.name, cell, seed] = kept.result
                 continue
             if kept:
-                why.setdefault(changed or f"it failed before ({kept[0].error:.60})", []).append(f"{cell} s{seed}")
+                why.setdefault(changed or f"it failed before ({kept.result.error:.60})", []).append(f"{cell} s{seed}")
             composed = (configs[cell], configs.get(study.reference)) if configs else None
             pieces.append(Piece(study, cell, seed, str(store.folder), key, smoke, composed))
     for reason, again in why.items():

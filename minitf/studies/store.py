@@ -9,17 +9,31 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.files import write_json
 from minitf.studies.code import code_hash, targets
-from minitf.studies.result import Result
+from minitf.studies.result import Result, problem
 from minitf.studies.study import Study
 
 PARTS = ("seed", "data", "model", "task", "optim", "schedule", "trainer")  # of a config, that training reads
 ONLY_TOLD = ("val_every", "log_every")  # of the trainer: change nothing
+
+
+class Kept(NamedTuple):
+    """What the file of a result holds.
+
+    Args:
+        result: what came out.
+        key: all that could have changed it.
+        final: whether it need not be tried again.
+    """
+
+    result: Result
+    key: dict[str, Any]
+    final: bool
 
 
 class Store:
@@ -36,15 +50,23 @@ class Store:
         """Where a result is kept."""
         return self.folder / safe_name(study) / safe_name(cell) / f"s{seed}.json"
 
-    def read(self, study: str, cell: str, seed: int) -> tuple[Result, dict[str, Any]] | None:
-        """A result with its key; None where there is none that can be read."""
+    def read(self, study: str, cell: str, seed: int) -> Kept | None:
+        """A result as it was kept; None where there is none, or its content is wrong.
+
+        Args:
+            study, cell, seed: which.
+        """
         try:
             kept = json.loads(self.path(study, cell, seed).read_text(encoding="utf-8"))
-            result = dict(kept["result"])
-            result["courses"] = {name: [tuple(pair) for pair in of] for name, of in result["courses"].items()}
-            return Result(**result), dict(kept["key"])
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            named = kept["result"]
+            courses = {name: [tuple(pair) for pair in of] for name, of in named["courses"].items()}
+            result = Result(**{**named, "courses": courses})
+            found = Kept(result, kept["key"], kept.get("final", True))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
+        known = isinstance(found.key, dict) and isinstance(found.final, bool)
+        asked = (result.study, result.cell, result.seed) == (study, cell, seed)
+        return found if asked and known and not problem(result) else None
 
     def write(self, result: Result, key: Mapping[str, Any], final: bool = True) -> None:
         """Keep a result.
@@ -56,11 +78,6 @@ class Store:
         """
         value = {"result": asdict(result), "final": final, "key": key}
         write_json(self.path(result.study, result.cell, result.seed), value)
-
-    def is_final(self, result: Result) -> bool:
-        """Whether a result that was kept need not be tried again."""
-        path = self.path(result.study, result.cell, result.seed)
-        return bool(json.loads(path.read_text(encoding="utf-8")).get("final", True))
 
 
 def safe_name(name: str) -> str:

@@ -145,7 +145,7 @@ MISTAKES = [
     (["over='seed=1"], "cannot be read: No closing quotation"),
     (["over=model.n_layers=1,2", "jobs=0"], "jobs (0) must be a whole number of at least 1"),
     (["over=model.n_layers=1,2", "seeds=two"], "seeds ('two') must be a whole number"),
-    (["over=model.n_layers=1,2", "cells=[three]"], "has no cell 'three'; there are n_layers=1, n_layers=2"),
+    (["over=model.n_layers=1,2", "cells=[three]"], "has no cell 'three'; there are 'n_layers=1', 'n_layers=2'"),
     (["study=induction", "study=sink"], "study=induction and study=sink: one study at a time"),
     (["over=seed=1,2"], "seed is no setting of a cell"),
     (["base=seed=1", "over=model.n_layers=1,2"], "seed is no setting of a cell"),

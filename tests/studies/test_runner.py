@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,12 +71,14 @@ def test_what_is_finished_is_read_and_what_has_changed_is_done_again(tmp_path, c
     assert "the code has changed" in said[0]
 
 
-def test_a_damaged_file_is_done_again(tmp_path, counted):
+@pytest.mark.parametrize("content", ['{"result": {"cell": ', "no scores"])
+def test_a_damaged_file_is_done_again(tmp_path, counted, content):
     store = Store(tmp_path)
-    run([probe()], store, jobs=1, say=quiet)
-    store.path("toy", "one", 1).write_text('{"result": {"cell": ', encoding="utf-8")
+    first = run([probe()], store, jobs=1, say=quiet)["toy"]
+    path = store.path("toy", "one", 1)
+    path.write_text(content.replace("no scores", re.sub('"scores": {[^}]*}', '"scores": {}', path.read_text())))
     counted.clear()
-    run([probe()], store, jobs=1, say=quiet)
+    assert numbers(run([probe()], store, jobs=1, say=quiet)["toy"]) == numbers(first)
     assert counted == [("one", 1)]
 
 
@@ -106,7 +109,8 @@ def test_a_failed_cell_is_kept_with_its_reason_and_tried_again(tmp_path, counted
     assert [bool(r.error) for r in results] == [False, True, True]
     assert "must be a multiple of n_heads (3)" in results[1].error
     assert "n_layer" in results[2].error
-    assert "FAILED" in said[2]
+    assert said[0].startswith("toy: unknown cannot be composed and is left out: ")
+    assert "FAILED" in said[3]
     counted.clear()
     run([toy(cells=cells, seeds=1)], Store(tmp_path), jobs=1, say=said.append)
     assert counted == [("bad", 0)], "what cannot be composed is never begun"
