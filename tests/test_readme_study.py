@@ -9,9 +9,9 @@ from omegaconf import OmegaConf
 
 from minitf.config import check, compose
 from minitf.studies.budget import check_steps
+from minitf.studies.form import BUDGETS, KINDS, SHARED
 from minitf.studies.glossary import meaning
 from minitf.studies.item import matters
-from minitf.studies.form import BUDGETS, KINDS, SHARED
 from minitf.studies.study import Study, read
 
 TEXT = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
