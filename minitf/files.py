@@ -1,5 +1,6 @@
 """Whole files or none: how every file that is kept is written."""
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -50,6 +51,24 @@ def user_path(text: str) -> Path:
         return Path(text).expanduser()
     except RuntimeError:  # ~name, of nobody's home
         return Path(text)
+
+
+def check_writable(folder: str | Path) -> None:
+    """Find out before the work whether a folder can be written, or made; nothing is made yet.
+
+    Args:
+        folder: there or not.
+
+    Raises:
+        OSError: it is a file, or below one, or may not be written. It names the place.
+    """
+    place = Path(folder).absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
 
 def remove_parts(folder: str | Path) -> None:

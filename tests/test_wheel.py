@@ -21,7 +21,7 @@ def test_wheel_holds_configs_and_its_command_runs_anywhere(tmp_path):
         file.extractall(tmp_path / "site")
     shipped = {n for n in names if n.startswith("minitf/configs/")}
     assert shipped == {f"minitf/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / "configs").rglob("*.yaml")}
-    assert "minitf/demo/claims.yaml" in names
+    assert {"minitf/demo/claims.yaml", "minitf/demo/verdicts.json", "minitf/studies/metrics.yaml"} <= set(names)
     assert not [n for n in names if n.startswith(("tests/", "scripts/"))]
     empty = tmp_path / "empty"
     empty.mkdir()

@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 from minitf.command_line import Job, combinations, entry, friendly_errors, take_raw
 from minitf.config import group_options
 from minitf.errors import ConfigError, DataError
-from minitf.files import user_path, write_json
+from minitf.files import check_writable, user_path, write_json
 from minitf.hints import command, show_path
 from minitf.suited import suited
 from minitf.training.stop import Interrupted
@@ -86,6 +86,7 @@ def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: s
         from minitf.studies.runner import run
         from minitf.studies.store import Store
     folder = user_path(cfg.folder + ("-smoke" if cfg.smoke else ""))
+    check_writable(folder)
     if "runs" in raw:
         from minitf.studies.finished_runs import read_runs
 

@@ -16,7 +16,7 @@ from minitf.commands.generate import check_run
 from minitf.commands.look_at import look_at, prepare, take_data
 from minitf.config import build
 from minitf.errors import ConfigError
-from minitf.files import user_path
+from minitf.files import check_writable, user_path
 from minitf.hints import command, show_path
 from minitf.typed import check_typed
 
@@ -70,8 +70,9 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
     for one in (folder, *map(user_path, others)):
         check_run(one)
     check_settings(cfg)
-    found, model, data, batches = look(raw["run"], cfg, typed, raw.get("heads"), asked)
     out = user_path(raw["out"]) if "out" in raw else folder / FOLDER
+    check_writable(out)
+    found, model, data, batches = look(raw["run"], cfg, typed, raw.get("heads"), asked)
     metrics = read_metrics(folder) if (folder / FILE).is_file() else []  # a run may have logged elsewhere
     page, files = write(
         out,

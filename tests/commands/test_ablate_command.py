@@ -156,6 +156,7 @@ MISTAKES = [
     (["over=model/position=rope,nope"], "model/position=nope: there is no such option; model/position can be alibi"),
     (["base=data=nope", "over=model.n_layers=1,2"], "data=nope"),
     (["over=model.n_layers=1,2", "folder="], "folder= is empty"),
+    (["study=hard_lookup", "folder=/dev/null/deep"], "Not a directory: /dev/null"),
     (["study=all", "metric=loss"], "the study says which metric decides"),
     (["runs=."], "holds no run folders"),
     (["seds=3"], "nearest: seeds"),

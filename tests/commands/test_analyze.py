@@ -181,6 +181,13 @@ def test_as_a_command_from_another_folder(runs, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(runs, monkeypatch):
+    monkeypatch.setattr("minitf.commands.analyze.look", lambda *_: pytest.fail("it has begun"))
+    for out in ("/dev/null", "/dev/null/deep/er"):
+        with pytest.raises(NotADirectoryError, match="/dev/null"):
+            analyze(compose("analyze", FEW), {"run": str(runs["answer"]), "out": out}, [], "")
+
+
 def test_without_a_run_it_says_what_to_give(tmp_path):
     done = command("analyze", cwd=tmp_path)
     assert done.returncode == 2
