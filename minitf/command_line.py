@@ -26,7 +26,7 @@ from minitf.config import check, compose, config_dir
 from minitf.errors import ConfigError, DataError
 from minitf.explain import NOT_FOR_HYDRA, explain
 from minitf.help import help_text, is_asked_for
-from minitf.hints import show_path, sweep_command
+from minitf.hints import command, show_path, sweep_command
 from minitf.training.launched import from_lightning, rank
 from minitf.training.stop import Interrupted, StopSignals
 from minitf.typed import is_override
@@ -109,13 +109,13 @@ def entry(name: str, work: Callable[[DictConfig, Job], float | None]) -> None:
         return
     # Hydra would print its own shortened trace and hide ours
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")
-    command = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
+    run_jobs = hydra.main(version_base="1.3", config_path=str(config_dir()), config_name=name)(task)
     # a signal that comes while libraries are imported could leave them half made: it waits for the work
     stop.hold()
     with friendly_errors(name), stop:
         _compose_jobs(name)
         try:
-            command()
+            run_jobs()
         finally:
             if jobs and jobs[0].sweep and not any(job.folder.exists() for job in jobs):
                 _remove_refused_sweep(jobs[0].sweep)
@@ -126,6 +126,8 @@ def entry(name: str, work: Callable[[DictConfig, Job], float | None]) -> None:
         if name == "train" and jobs[0].sweep.exists():
             print(f"the others are done; the sweep goes on with: {sweep_command(jobs[0].sweep)}", file=sys.stderr)
         sys.exit(1)
+    if name == "train" and len(jobs) > 1 and jobs[0].sweep:
+        print(f"compare the runs: {command('ablate')} runs={show_path(jobs[0].sweep)}")
 
 
 def _compose_jobs(name: str) -> None:

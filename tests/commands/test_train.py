@@ -1,5 +1,6 @@
 import csv
 import json
+import re
 import math
 import shutil
 
@@ -183,6 +184,7 @@ def test_sweep_keeps_its_jobs_apart(tmp_path):
     done = command("train", "-m", *typed, "seed=0,1", cwd=tmp_path, MINITF_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
     (sweep,) = (tmp_path / "runs").iterdir()
+    assert re.search(rf"^compare the runs: \S.*ablate\S* runs=runs/{sweep.name}$", done.stdout, re.MULTILINE)
     jobs = sorted(p for p in sweep.iterdir() if p.is_dir())
     assert [json.loads((p / "metrics.json").read_text())["seed"] for p in jobs] == [0, 1]
     offline = [list(p.glob("wandb/offline-run-*")) for p in jobs]
