@@ -1,7 +1,7 @@
 import csv
 import json
-import re
 import math
+import re
 import shutil
 
 import parts
