@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from minitf.report.curves import picture
 from minitf.report.dots import dots
 from minitf.report.page import write_page as write_any_page
 
@@ -65,11 +67,23 @@ def _study(item: Mapping[str, Any]) -> dict[str, Any]:
                 "rows": [_shown(row) for row in metric["rows"]],
                 "picture": dots([_cell(row, metric["bounds"], item["seeds"]) for row in metric["rows"]]),
                 "compared": [_numbers(c) for c in compared],
+                "courses": _courses(metric["courses"]),
                 "differences": dots([_difference(c, item) for c in compared], zero=True) if compared else None,
             }
         )
     effects = [_numbers(c) for c in item["effects"]]
     return {**item, "seconds": f"{item['seconds']:.0f}", "metrics": metrics, "effects": effects}
+
+
+def _courses(courses: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """A curve for each cell, called by its number, since names of cells are long; None where nothing was followed."""
+    if not courses:
+        return None
+    series = {
+        str(i): [(step, math.nan if value is None else value) for step, value in of["points"]]
+        for i, of in enumerate(courses, 1)
+    }
+    return {"picture": picture(series), "names": [of["cell"] for of in courses]}
 
 
 def _cell(row: Mapping[str, Any], bounds: Iterable[Mapping[str, Any]], seeds: Sequence[int]) -> dict[str, Any]:

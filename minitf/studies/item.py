@@ -186,7 +186,21 @@ def _metric(item: Item, metric: str, found: Mapping[tuple[str, int], Result]) ->
         if e.kind == "level" and e.metric == metric
     ]
     said = meaning(metric, item.study.name)
-    return {"name": metric, "meaning": said, "decides": metric == item.study.metric, "rows": rows, "bounds": bounds}
+    return {
+        "name": metric,
+        "meaning": said,
+        "decides": metric == item.study.metric,
+        "rows": rows,
+        "bounds": bounds,
+        "courses": [course for cell in item.study.cells if (course := _course(item.results, cell, metric))["points"]],
+    }
+
+
+def _course(results: Sequence[Result], cell: str, metric: str) -> dict[str, Any]:
+    """Mean over seeds of a metric by step, at the steps that all of them have."""
+    of = [dict(r.courses[metric]) for r in results if r.cell == cell and metric in r.courses]
+    steps = sorted(set.intersection(*map(set, of))) if of else []
+    return {"cell": cell, "points": [[step, sum(course[step] for course in of) / len(of)] for step in steps]}
 
 
 def _shown(result: Result | None, value: float | None) -> str:

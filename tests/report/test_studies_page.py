@@ -110,3 +110,16 @@ def test_hostile_texts_stay_texts(tmp_path, text):
     assert not [name for _, names in tags.seen for name in names if name.startswith("on") or name == "style"]
     assert not {"\0", "\u2028", "\u202e"} & set(html)
     assert " 49 " not in body
+
+
+def test_what_was_followed_over_training_has_a_curve_for_each_cell(tmp_path):
+    item = judged("clear", CLEAR, MORE)
+    write_page([item], tmp_path / "without.html")
+    points = [[0, 0.1], [50, None], [100, 0.5]]
+    item["metrics"][0]["courses"] = [{"cell": cell, "points": points} for cell in CLEAR]
+    write_page([item], tmp_path / "with.html")
+    with_curves, without = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("with", "without"))
+    assert with_curves.count("<path class") == without.count("<path class") + 2
+    assert "1 with scale; 2 without" in with_curves
+    assert "over training" in with_curves
+    assert "over training" not in without

@@ -148,3 +148,14 @@ def test_folder_holds_strict_json(tmp_path, values):
     assert read == [as_data(i) for i in made]
     assert [r["verdict"] for r in read] == [made[0].judgement.verdict, "not judged"]
     assert (tmp_path / "out" / "made.txt").read_text(encoding="utf-8").startswith("Study made\n")
+
+
+def test_a_course_is_the_mean_over_seeds_at_the_steps_that_all_have():
+    got = [
+        replace(r, courses={"accuracy": [(0, 0.0), (10, r.scores["accuracy"]), (10 + r.seed, 1.0)]})
+        for r in results({"with": (0.2, 0.4)})
+    ]
+    made = study(cells=["with"], seeds=2)
+    (metric,) = as_data(item(made, got))["metrics"]
+    assert metric["courses"] == [{"cell": "with", "points": [[0, 0.0], [10, pytest.approx(0.7)]]}]
+    assert as_data(item(made, results({"with": (0.2, 0.4)})))["metrics"][0]["courses"] == []
