@@ -121,5 +121,5 @@ def test_what_was_followed_over_training_has_a_curve_for_each_cell(tmp_path):
     with_curves, without = ((tmp_path / f"{name}.html").read_text(encoding="utf-8") for name in ("with", "without"))
     assert with_curves.count("<path class") == without.count("<path class") + 2
     assert "1 with scale; 2 without" in with_curves
-    assert "over training" in with_curves
-    assert "over training" not in without
+    assert "accuracy over training" in with_curves
+    assert "accuracy over training" not in without
