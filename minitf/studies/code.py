@@ -95,12 +95,12 @@ def _imported(file: Path) -> tuple[Path, ...]:
 
 @functools.cache
 def _instructions(file: Path) -> bytes:
-    """A module without its comments and docstrings."""
+    """What a module says without its comments and docstrings, as a hash."""
     tree = ast.parse(file.read_bytes())
     for node in ast.walk(tree):
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             node.body = node.body[1:]
-    return ast.dump(tree).encode()
+    return hashlib.sha256(ast.dump(tree).encode()).digest()
 
 
 def _elsewhere(module: str) -> Path | None:
