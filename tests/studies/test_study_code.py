@@ -31,7 +31,8 @@ def names_behind(named):
     return {file.relative_to(ROOT).as_posix() for file in files}
 
 
-@pytest.mark.parametrize("name", ["head_collapse", pytest.param("bottleneck", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["head_collapse", "bottleneck"])
 def test_all_that_a_cell_loads_is_behind_it(name):
     from minitf.config import compose
     from minitf.studies.store import key_of
