@@ -81,6 +81,7 @@ def test_a_study_of_ones_own_is_run_kept_and_judged(ablate, tmp_path):
     assert len(list(folder.rglob("s?.json"))) == 6
 
 
+@pytest.mark.slow
 def test_cells_that_were_typed(ablate, tmp_path):
     over = "model/position=rope,none model.n_layers=1,0"
     code, out, err = ablate(f"base={BASE}", f"over={over}", "seeds=1", "jobs=1", "folder=kept")
