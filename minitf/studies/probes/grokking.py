@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minitf.analysis.scores import accuracy
-from minitf.config import check, compose
-from minitf.studies.loop import Subject, prepare, train
+from minitf.studies.loop import Subject, train
+from minitf.studies.probes.fresh import fresh
 
 KNOWN, FOUND = 0.99, 0.95  # accuracy at which the shown pairs count as known, and the rule as found
 SHOWN = 4  # training batches that are looked at
@@ -27,10 +27,8 @@ def grokking(seed: int, overrides: Sequence[str], every: int = 50, more: Sequenc
         divided by known; "hidden_then", accuracy on hidden pairs when the shown ones are known; "norm", the norm of all
         weights at the end.
     """
-    overrides = [*overrides, *more, f"seed={seed}"]
-    cfg = compose("train", overrides)
-    check(cfg, "train", overrides)
-    subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps
+    subject = fresh([*overrides, *more], seed)
+    n_steps = subject.cfg.trainer.max_steps
     steps = [*range(0, n_steps, every), n_steps]
     course: list[tuple[int, float, float]] = []
 

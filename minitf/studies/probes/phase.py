@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
-from minitf.config import check, compose
-from minitf.studies.loop import Subject, prepare, train
+from minitf.studies.loop import Subject, train
 from minitf.studies.measures.copying import rounds
 from minitf.studies.measures.induction import heads
+from minitf.studies.probes.fresh import fresh
 
 
 def phase(seed: int, overrides: Sequence[str], every: int = 10, more: Sequence[str] = ()) -> dict[str, float]:
@@ -27,10 +27,8 @@ def phase(seed: int, overrides: Sequence[str], every: int = 10, more: Sequence[s
         first to the last accuracy; "together", the correlation of accuracy and prefix matching along the run; "lead",
         by what share of the run previous-token attention reaches half its way before prefix matching does.
     """
-    overrides = [*overrides, *more, f"seed={seed}"]
-    cfg = compose("train", overrides)
-    check(cfg, "train", overrides)
-    subject, n_steps = prepare(cfg, paired=True), cfg.trainer.max_steps
+    subject = fresh([*overrides, *more], seed)
+    n_steps = subject.cfg.trainer.max_steps
     at = range(0, n_steps + 1, every)
     course: dict[str, list[float]] = {"copied": [], "prefix": [], "previous": []}
     last: dict[str, float] = {}
