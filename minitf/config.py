@@ -9,7 +9,7 @@ import functools
 import inspect
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,20 +47,30 @@ def compose(name: str, overrides: Sequence[str] = (), return_hydra_config: bool 
         return hydra.compose(name, **wanted)
 
 
-def check(cfg: DictConfig, name: str, overrides: Sequence[str]) -> None:
+def compose_with_choices(name: str, overrides: Sequence[str] = ()) -> tuple[DictConfig, dict[str, str | None]]:
+    """The config `name` with overrides, and its `choices`, at the price of one."""
+    cfg = compose(name, overrides, return_hydra_config=True)
+    chosen = _choices(cfg.hydra)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return cfg, chosen
+
+
+def check(cfg: DictConfig, name: str, overrides: Sequence[str], wanted: Mapping[str, str | None] | None = None) -> None:
     """Refuse, before anything heavy is imported, unknown keys and values of the wrong kind, wherever they come from.
 
     Args:
         cfg: the composed config.
         name: the config it was composed from.
         overrides: what was typed.
+        wanted: its `choices`, where they are known already.
 
     Raises:
         ConfigError: names the key, the value and what is expected.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     groups = config_groups()
-    base, chosen = _base(name, overrides)
+    base, chosen = _base(name, overrides, wanted)
     for override in parsed:
         # a part can hold another of its own group, which has a place of its own, such as model/init@model.init.base
         place = override.package
@@ -105,7 +115,7 @@ def typed_values(overrides: Sequence[str]) -> list[tuple[str, Any]]:
 
 def choices(name: str, overrides: Sequence[str] = ()) -> dict[str, str | None]:
     """The option in each group or group@package, such as {"model": "gpt_tiny"}; None where it is not a single one."""
-    return _choices(compose(name, overrides, return_hydra_config=True).hydra)
+    return compose_with_choices(name, overrides)[1]
 
 
 def _choices(own: DictConfig) -> dict[str, str | None]:
@@ -116,7 +126,9 @@ def _raw(typed: ListConfig) -> list[str]:
     return OmegaConf.to_container(typed, resolve=False)
 
 
-def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, str]]:
+def _base(
+    name: str, overrides: Sequence[str], wanted: Mapping[str, str | None] | None
+) -> tuple[DictConfig, Mapping[str, str | None]]:
     """The config with the chosen options only, and these: what an experiment or `+` added is not among them.
 
     What was typed mostly says it all. Where it does not, the choices are found level by level, because an option can
@@ -125,12 +137,12 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
     # inside of a command Hydra has composed them already
     now = HydraConfig.get() if HydraConfig.initialized() else None
     same = now is not None and now.job.config_name == name and _raw(now.overrides.task) == list(overrides)
-    wanted = _choices(now) if same else choices(name, overrides)
+    if wanted is None:
+        wanted = _choices(now) if same else choices(name, overrides)
     typed = dict(override.split("=", 1) for override in overrides if "=" in override)
     chosen = {group: option for group, option in wanted.items() if group in typed and typed[group] == option}
     while True:
-        base = compose(name, [f"{group}={option}" for group, option in chosen.items()], return_hydra_config=True)
-        own = _choices(base.hydra)
+        base, own = _of_options(name, tuple(f"{group}={option}" for group, option in chosen.items()), _search_path())
         new = {group: wanted[group] for group, option in own.items() if wanted.get(group) not in (None, option)}
         # another option of an outer group may not bring an inner one
         stays = [group for group in own if not any(_lies_in(group, outer) for outer in new)]
@@ -138,10 +150,24 @@ def _base(name: str, overrides: Sequence[str]) -> tuple[DictConfig, dict[str, st
         if odd := [group for group in stays if not isinstance(wanted.get(group), str) and own[group] is not None]:
             raise ConfigError(one_option(odd[0]))
         if not new:
-            with open_dict(base):
-                del base["hydra"]
             return base, own
         chosen |= new
+
+
+@functools.lru_cache(maxsize=256)
+def _of_options(name: str, options: tuple[str, ...], where: str) -> tuple[DictConfig, Mapping[str, str | None]]:
+    """A config of options only, to be read; many cells of a study differ in values and share it.
+
+    Args:
+        name, options: what to compose.
+        where: its files lie.
+    """
+    return compose_with_choices(name, options)
+
+
+def _search_path() -> str:
+    now = GlobalHydra.instance()
+    return str(now.config_loader().get_search_path()) if now.is_initialized() else ""
 
 
 def _lies_in(group: str, outer: str) -> bool:

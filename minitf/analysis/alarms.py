@@ -13,6 +13,7 @@ RELATIVE_RESIDUAL = 0.01  # below it tokens are alike; a healthy stack keeps 0.4
 TOKEN_COSINE = 0.99  # above it tokens point the same way
 SATURATED_SHARE = 0.5  # above it most rows of attention pass no gradient to their scores
 ENTROPY = 0.05  # below it every head of a layer has collapsed onto one key
+HEADS_ALIKE = 1e-9  # bits: below it heads are copies, but for rounding; a narrow model with small weights has 1e-6
 DEAD_GRADIENT = 1e-6  # of that of w_v: below it neither w_q nor w_k learns anything
 
 
@@ -26,6 +27,7 @@ class Alarms:
         self._active: set[str] = set()
         self._logits: dict[str, float] = {}
         self._loss: float | None = None
+        self._copies: set[str] = set()
 
     def __call__(self, layers: Sequence[LayerHealth], loss: float | None = None) -> list[str]:
         """Take in a measurement; returns the lines that are new, in the order of the layers.
@@ -44,17 +46,24 @@ class Alarms:
                     lines.append(f"{layer.name}: {text}")
                 elif recovered:
                     self._active.discard(key)
+        self._copies = {layer.name for layer in layers if _copies(layer.head_divergence)}
         self._logits |= {layer.name: layer.max_logit for layer in layers if layer.max_logit is not None}
         self._loss = self._loss if loss is None else loss
         return lines
 
     def state_dict(self) -> dict[str, Any]:
         """What is active, and what was measured last: plain values."""
-        return {"active": sorted(self._active), "logits": dict(self._logits), "loss": self._loss}
+        return {
+            "active": sorted(self._active),
+            "logits": dict(self._logits),
+            "loss": self._loss,
+            "copies": sorted(self._copies),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, so that a resumed run says nothing twice."""
         self._active, self._logits, self._loss = set(state["active"]), dict(state["logits"]), state["loss"]
+        self._copies = set(state["copies"])
 
     def _rules(self, layer: LayerHealth, flat: bool) -> dict[str, tuple[str | None, bool]]:
         """For each rule its line, None where there is nothing to say, and whether all is well again."""
@@ -65,6 +74,10 @@ class Alarms:
             "gradient": _dead(layer.gradients),
         }
         rules = {name: (text, text is None) for name, text in found.items()}
+        # a start with one matrix of zeros has equal heads, too, but leaves it at once
+        text = f"all heads do the same: their patterns differ by {short(layer.head_divergence or 0)} bits"
+        copies = _copies(layer.head_divergence)
+        rules["heads"] = (text if copies and layer.name in self._copies else None, not copies)
         text = _same_way(layer.token_cosine)  # alike tokens do so too, which needs no second line
         rules["cosine"] = (text if found["alike"] is None else None, text is None)
         logit = layer.max_logit
@@ -104,6 +117,10 @@ def _collapsed(entropy: float | None) -> str | None:
     if entropy is None or entropy >= ENTROPY:
         return None
     return f"every head looks at one key only: entropy {short(entropy)} of the largest possible"
+
+
+def _copies(divergence: float | None) -> bool:
+    return divergence is not None and divergence < HEADS_ALIKE
 
 
 def _dead(gradients: dict[str, float]) -> str | None:

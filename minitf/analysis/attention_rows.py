@@ -6,6 +6,8 @@ learned.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -73,6 +75,22 @@ def jacobian_norm(weights: Tensor) -> Tensor:
     own = (squares * (1 - p).square()).sum(-1)  # the diagonal
     others = (squares * (total - squares)).sum(-1)
     return (own + others).clamp_min(0).sqrt().float()
+
+
+def head_divergence(weights: Tensor) -> Tensor:
+    """How far heads differ: entropy of their mean row minus the mean of their entropies, in bits, per row.
+
+    0 where all heads are the same, log2 H where no two look at a common key; of two heads it is the Jensen-Shannon
+    divergence.
+
+    Args:
+        weights: (H,...,S).
+
+    Source: Lin 1991, equation 5.1 (the generalised Jensen-Shannon divergence).
+    """
+    p = weights.double()  # float32 would leave a remainder of 1e-7 for heads that are equal
+    apart = torch.special.entr(p.mean(0)).sum(-1) - torch.special.entr(p).sum(-1).mean(0)
+    return (apart.clamp_min(0) / math.log(2)).float()
 
 
 def normalised_entropy(weights: Tensor, n_visible: Tensor) -> Tensor:

@@ -40,6 +40,7 @@ class LayerHealth:
         entropy: mean over heads and rows of the entropy divided by that of the visible keys, 1 uniform, 0 one-hot;
             below 0.05 collapsed (Zhai et al. 2023).
         lowest_entropy: that of the head where it is lowest.
+        head_divergence: how far the patterns of heads differ, 0 all the same to log2 H bits (Lin 1991); None for one.
         gradients: norm of the gradient of the loss by projection, as they are called: w_q, w_k, w_v, w_o.
     """
 
@@ -55,6 +56,7 @@ class LayerHealth:
     median_jacobian: float | None = None
     entropy: float | None = None
     lowest_entropy: float | None = None
+    head_divergence: float | None = None
     gradients: Mapping[str, float] = field(default_factory=dict)
 
     def values(self) -> dict[str, float]:
@@ -197,6 +199,8 @@ def _attention(model: nn.Module, site: Site, tap: Tap, batch: Batch, least: int)
         "jacobian": attention_rows.jacobian_norm(rows),
         "entropy": attention_rows.normalised_entropy(rows, n_visible[counted]),
     }
+    if len(rows) > 1:
+        found["divergence"] = attention_rows.head_divergence(rows)
     if site.point("scores") in tap.values:
         found["max_logit"] = attention_rows.max_logit(tap[site.point("scores")], pairs)[None]
     return found
@@ -219,6 +223,7 @@ def _summary(parts: list[dict[str, Tensor]]) -> dict[str, float | None]:
         "median_jacobian": _number(joined["jacobian"].median()) if there else None,
         "entropy": _number(entropy.mean()),
         "lowest_entropy": _number(entropy.min()),
+        "head_divergence": _number(joined["divergence"].mean()) if "divergence" in joined else None,
         "max_logit": None if logits is None or logits.isnan().all() else _number(logits.nan_to_num(nan=0.0).max()),
     }
 

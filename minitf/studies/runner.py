@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from minitf.config import check, compose
+from minitf.config import check, compose_with_choices
 from minitf.errors import ConfigError, DataError
 from minitf.hints import show_path
 from minitf.studies.budget import check_steps
@@ -37,6 +37,7 @@ class Piece:
         key: all that can change its result.
         smoke: a trial.
         composed, granted: see `run_cell`.
+        chosen: the options of its config.
         refused: why it cannot be done; "" where nothing is known against it.
     """
 
@@ -47,6 +48,7 @@ class Piece:
     key: Mapping[str, Any]
     smoke: bool = False
     composed: tuple[DictConfig, DictConfig | None] | None = None
+    chosen: Mapping[str, str | None] | None = None
     granted: float | None = None
     refused: str = ""
 
@@ -121,12 +123,12 @@ def _plan(
     say: Callable[[str], object],
 ) -> list[Piece]:
     """What is to be done; what is kept goes into `results`, and so does a cell that cannot be composed."""
-    configs, failed = {}, {}
+    configs, chosen, failed = {}, {}, {}
     _check_targets(study)
     if study.run is None:
         for cell in study.cells:
             try:
-                configs[cell] = compose("train", study.overrides(cell, smoke))
+                configs[cell], chosen[cell] = compose_with_choices("train", study.overrides(cell, smoke))
             except Exception as error:  # Hydra's and OmegaConf's own, too
                 failed[cell] = _told(error)
         check_steps(study, configs)
@@ -150,7 +152,7 @@ def _plan(
             if kept:
                 why.setdefault(changed or f"it failed before ({kept.result.error:.60})", []).append(f"{cell} s{seed}")
             composed = (configs[cell], configs.get(study.reference)) if configs else None
-            pieces.append(Piece(study, cell, seed, str(store.folder), key, smoke, composed))
+            pieces.append(Piece(study, cell, seed, str(store.folder), key, smoke, composed, chosen.get(cell)))
     for reason, again in why.items():
         say(f"{study.name}: again {', '.join(again[:3])}{' ...' if len(again) > 3 else ''}: {reason}")
     return pieces
@@ -224,7 +226,7 @@ def _refusal(piece: Piece) -> str:
     if piece.composed is None:
         return ""
     try:
-        check(piece.composed[0], "train", piece.study.overrides(piece.cell, piece.smoke))
+        check(piece.composed[0], "train", piece.study.overrides(piece.cell, piece.smoke), piece.chosen)
     except Exception as error:  # Hydra's and OmegaConf's own, too
         return _told(error)
     return ""

@@ -3,6 +3,7 @@ import math
 
 import parts
 import pytest
+import scipy.spatial
 import torch
 from torch import nn
 
@@ -168,6 +169,37 @@ def test_scores_that_explode_are_a_fault_only_while_the_loss_is_flat():
     assert lines((6, 3.0), (60, 3.0), (150, 3.0)) == [0, 0, 0], "they are small"
     assert lines((500, 3.0), (400, 3.0), (300, 3.0)) == [0, 0, 0], "they fall"
     assert lines((6, 3.0), (290, 3.0), (100, 3.0), (400, 3.0)) == [0, 1, 0, 1], "it had recovered"
+
+
+def test_heads_that_are_copies_are_told_when_they_stay_so():
+    alike, apart = layer(head_divergence=0.0), layer(head_divergence=1e-4)
+    alarms = Alarms()
+    assert alarms([alike]) == [], "a start with one matrix of zeros is no fault"
+    resumed = Alarms()
+    resumed.load_state_dict(alarms.state_dict())
+    told = ["layer 5: all heads do the same: their patterns differ by 0 bits"]
+    assert resumed([alike]) == alarms([alike]) == told
+    assert [alarms([one]) for one in (alike, apart, alike, alike)] == [[], [], [], told]
+    assert Alarms()([layer(head_divergence=None)]) == []
+
+
+def test_how_far_heads_differ_by_hand():
+    p, q = torch.tensor([[0.5, 0.5, 0.0, 0.0], [0.25, 0.75, 0.0, 0.0]]), torch.eye(4)[2:]
+    both = torch.stack([p, q])
+    assert attention_rows.head_divergence(both).tolist() == pytest.approx([1.0, 1.0]), "two that share no key"
+    assert attention_rows.head_divergence(torch.stack([p, p, p])).tolist() == [0.0, 0.0]
+    near = torch.stack([p[0], p[1]])
+    by_hand = scipy.spatial.distance.jensenshannon(p[0], p[1], base=2) ** 2
+    assert float(attention_rows.head_divergence(near)) == pytest.approx(by_hand, rel=1e-5)
+
+
+@pytest.mark.parametrize("init", [[], ["model/init=identical_heads"]], ids=["usual", "identical heads"])
+@pytest.mark.parametrize("preset", ["gpt_tiny", "llama_tiny", "bert_tiny", "t5_tiny"])
+def test_only_heads_that_start_as_copies_ring(preset, init):
+    model = build(parts.node(preset, *init))
+    alarms, batch = Alarms(), batch_of(model)
+    lines = [line for _ in range(2) for line in alarms(health(model, batch, gradients=False))]
+    assert any("all heads do the same" in line for line in lines) == bool(init)
 
 
 @pytest.mark.parametrize(
