@@ -61,6 +61,13 @@ def _typed(run: Path) -> dict[str, str]:
 
 
 def _seed(run: Path, overrides: Mapping[str, str]) -> int:
+    """That of the run, which an experiment may have set; while it has not ended, that of its overrides."""
+    path = run / "metrics.json"
+    metrics = _json(path) if path.is_file() else {}
+    if "seed" in metrics:
+        if not isinstance(metrics["seed"], int):
+            raise _damaged(path, f"seed must be a whole number, not {metrics['seed']!r:.60}")
+        return metrics["seed"]
     try:
         return int(overrides.get("seed", 0))
     except ValueError as error:

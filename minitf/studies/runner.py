@@ -184,6 +184,7 @@ def _work_through(
     waiting = list(pieces)
     progress = Progress(Counter(piece.study.name for piece in pieces), n_jobs, say)
     refused: dict[tuple[str, str], str] = {}
+    told: set[str] = set()
 
     def take() -> Piece | None:
         """The next one whose budget is known."""
@@ -202,6 +203,10 @@ def _work_through(
         results[piece.name] = result
         study, cell, seed = piece.name
         progress.done(study, f"{study} {cell} s{seed}", seconds, result.error)
+        metric = piece.study.metric
+        if not result.error and metric not in result.scores and study not in told:
+            told.add(study)
+            say(f"note: {study} {cell} has no {metric}, which decides; there are {', '.join(sorted(result.scores))}")
 
     if n_jobs == 1:
         threads = torch.get_num_threads()

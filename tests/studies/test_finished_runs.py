@@ -39,6 +39,14 @@ def test_runs_are_cells_with_seeds(sweep):
     assert results[3].error == "3-run is interrupted: it has no metrics.json"
 
 
+def test_the_seed_of_a_run_is_the_one_it_had(sweep):
+    """An experiment can set it, too, and then no override names it."""
+    run = sweep / "0-run"
+    write(run, "record.json", {"overrides": ["data=repeat", "model.n_layers=1"]})
+    write(run, "metrics.json", {**METRICS, "seed": 7})
+    assert sorted(r.seed for r in read_runs(sweep, None)[1] if r.cell == "n_layers=1") == [1, 7]
+
+
 DAMAGED = [
     ("record.json", '{"overrides": ["se', "Unterminated string"),
     ("record.json", [1], "it must hold a mapping, not [1]"),
@@ -53,6 +61,7 @@ DAMAGED = [
     ("metrics.json", {**METRICS, "final": {"val/loss": None}}, "the score loss must be a number, not None"),
     ("metrics.json", {**METRICS, "train_seconds": "5"}, "seconds must be a number of at least 0, not '5'"),
     ("metrics.json", {**METRICS, "steps": None}, "n_steps must be a whole number of at least 0, not None"),
+    ("metrics.json", {**METRICS, "seed": None}, "seed must be a whole number, not None"),
     ("status.json", [], "it must hold a mapping, not []"),
 ]
 

@@ -11,7 +11,7 @@ from torch import nn
 from minitf.config import check, compose
 from minitf.data.synthetic.repeat_text import RepeatText
 from minitf.studies.loop import prepare
-from minitf.studies.measures import copying, longer, order
+from minitf.studies.measures import ablation, copying, longer, order
 from minitf.studies.probes import phase, softmax, static, untrained
 
 DATA = ["data=repeat", "data.n_val=64"]
@@ -34,6 +34,19 @@ def test_a_repeated_text_asks_every_token_and_its_gold_is_what_can_be_known():
         asked = np.flatnonzero(gold >= 0)
         assert asked.tolist() == list(range(period + 1, 12))  # not the place after the first round, where p is unknown
         assert (ids[gold[asked]] == targets[asked]).all()
+
+
+@pytest.mark.parametrize("text", [[], [TEXT]], ids=["answers", "text"])
+def test_the_first_two_rounds_are_found_row_by_row(text):
+    batch = next(iter(subject(*text).data.val_batches()))
+    first, second = ablation._first_rounds(batch)
+    for ids, in_first, in_second in zip(batch["ids"], first, second, strict=True):
+        period = int((ids == ids[1]).nonzero()[1]) - 1
+        n = len(ids)
+        # query t sees symbol t of the text, of round (t - 1) // period, and says the next one
+        known = range(period + len(text), min(2 * period + len(text), n))
+        assert in_second.nonzero().flatten().tolist() == list(known)
+        assert in_first.nonzero().flatten().tolist() == (list(range(4, period + 1)) if text else [])
 
 
 class Oracle(nn.Module):

@@ -125,6 +125,15 @@ def test_a_run_that_diverged_would_diverge_again(tmp_path, counted):
     assert counted == [("wild", 0)]
 
 
+def test_that_the_deciding_metric_is_not_there_is_told_at_once(tmp_path):
+    said = []
+    run([probe(metric="difference")], Store(tmp_path), jobs=1, say=said.append)
+    notes = [
+        i for i, line in enumerate(said) if line.startswith("note: toy one has no difference, which decides; there")
+    ]
+    assert notes == [2], "behind the first cell"
+
+
 def test_a_fault_of_a_probe_is_the_error_of_its_cell(tmp_path):
     results = run([probe("broken")], Store(tmp_path), jobs=1, say=quiet)["toy"]
     assert [r.error for r in results] == ["RuntimeError: no luck with 1"] * 2 + ["RuntimeError: no luck with 2"] * 2

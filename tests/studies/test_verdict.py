@@ -189,6 +189,12 @@ def test_a_trial_may_lack_a_metric():
         judge(study(e), results(CLEAR))
 
 
+def test_a_metric_that_was_measured_only_on_the_way_is_told_so():
+    on_the_way = [replace(r, courses={"heads": [(0, 1.0), (5, 2.0), (9, 3.0)]}) for r in results(CLEAR)]
+    with pytest.raises(ConfigError, match="'heads' was measured on the way, but not after the last step"):
+        judge(study({"cell": "with", "metric": "heads", "at_least": 1}), on_the_way)
+
+
 def test_a_later_result_replaces_an_earlier_one_and_strange_cells_are_left_out():
     stale = [Result("made", "with", 0, error="killed"), Result("made", "gone", 0, {"accuracy": 0.0})]
     assert judge(study(MORE), [*stale, *results(CLEAR)]).verdict == "supported"

@@ -6,8 +6,8 @@ from itertools import islice
 
 import torch
 
-from minitf.analysis.by_role import answered
-from minitf.analysis.forward import IGNORED, Batch, answers
+from minitf.analysis.attention_rows import SKIPPED
+from minitf.analysis.forward import IGNORED, Batch, answers, evaluating, is_right, run
 from minitf.analysis.heads.measure import measure
 from minitf.analysis.heads.names import INDUCTION, PREVIOUS_TOKEN
 from minitf.analysis.intervene.choice import Head, all_heads
@@ -73,26 +73,38 @@ def kinds(subject: Subject, batches: list[Batch]) -> tuple[list[Head], list[Head
 def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
     """Is attention an explanation? How far the output moves when all rows of a layer are no longer their own.
 
+    Only the first two rounds count: in later ones a shuffled row meets an earlier copy more often. Of the first round
+    the first places do not count: their rows see so few keys that a shuffle may leave them as they are.
+
     Args:
         subject: trained on data=repeat.
         n_batches: of validation.
 
     Returns:
         For each layer L and each WAY, permute and uniform: "L.WAY.copied", median total variation distance of the
-        output where there is something to copy, "L.WAY.first" where there is not, and "L.WAY.accuracy", the share of
-        the copies that are still right.
+        output in the second round, "L.WAY.first" in the first one, where there is nothing to copy, and
+        "L.WAY.accuracy", the share of the second round that is still right.
     """
     parts = list(islice(subject.data.val_batches(), n_batches))
     batch = {name: torch.cat([part[name] for part in parts]) for name in ("ids", "targets", f"gold.{ROLE}")}
-    has_source = (batch[f"gold.{ROLE}"] >= 0).any(-1)
-    first = (answers(batch) != IGNORED) & ~(has_source.cumsum(1) > 0)
-    first[:, :1] = False  # its row sees one key
+    first, second = _first_rounds(batch)
     found = {}
     for site in sites(subject.model):
         heads = {site: list(range(site.n_heads))}
         for how in ("permute", "uniform"):
-            moved = row_test(subject.model, batch, heads, how, {"copied": has_source, "first": first})
-            with other_rows(subject.model, batch, heads, how):
-                right = answered(subject.model, [batch])[ROLE].accuracy
+            moved = row_test(subject.model, batch, heads, how, {"copied": second, "first": first})
+            with other_rows(subject.model, batch, heads, how), evaluating(subject.model), torch.no_grad():
+                right = float(is_right(subject.model, batch, run(subject.model, batch))[second].float().mean())
             found |= {f"{site.layer}.{how}.{name}": value for name, value in {**moved, "accuracy": right}.items()}
     return found
+
+
+def _first_rounds(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
+    """Answers of the first round without its first places, and those of the second: bool (B,T)."""
+    gold = batch[f"gold.{ROLE}"].amax(-1)  # (B,T), -1 where there is nothing to copy
+    place = torch.arange(gold.size(1), device=gold.device)
+    begin = (gold >= 0).int().argmax(1, keepdim=True)  # of the second round
+    period = begin - gold.gather(1, begin) + 1  # its first source is the token that followed the same one
+    asked = answers(batch) != IGNORED
+    first = asked & (place >= SKIPPED) & (place < begin)
+    return first, asked & (gold >= 0) & (place < begin + period)
