@@ -25,6 +25,7 @@ from minitf.kinds import DATA_FACTS, is_open, problems
 from minitf.memory import ran_out
 
 MAX_SEED = 2**32 - 1  # numpy takes no larger one
+Known = dict[tuple[str, ...], tuple[DictConfig, Mapping[str, str | None]]]  # name and options -> config, its choices
 
 OmegaConf.register_new_resolver("run_id", lambda: os.urandom(2).hex(), use_cache=True, replace=True)
 
@@ -56,7 +57,13 @@ def compose_with_choices(name: str, overrides: Sequence[str] = ()) -> tuple[Dict
     return cfg, chosen
 
 
-def check(cfg: DictConfig, name: str, overrides: Sequence[str], wanted: Mapping[str, str | None] | None = None) -> None:
+def check(
+    cfg: DictConfig,
+    name: str,
+    overrides: Sequence[str],
+    wanted: Mapping[str, str | None] | None = None,
+    known: Known | None = None,
+) -> None:
     """Refuse, before anything heavy is imported, unknown keys and values of the wrong kind, wherever they come from.
 
     Args:
@@ -64,13 +71,14 @@ def check(cfg: DictConfig, name: str, overrides: Sequence[str], wanted: Mapping[
         name: the config it was composed from.
         overrides: what was typed.
         wanted: its `choices`, where they are known already.
+        known: configs of options only, which many cells of a study share: filled here, for the next call.
 
     Raises:
         ConfigError: names the key, the value and what is expected.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     groups = config_groups()
-    base, chosen = _base(name, overrides, wanted)
+    base, chosen = _base(name, overrides, wanted, {} if known is None else known)
     for override in parsed:
         # a part can hold another of its own group, which has a place of its own, such as model/init@model.init.base
         place = override.package
@@ -127,7 +135,7 @@ def _raw(typed: ListConfig) -> list[str]:
 
 
 def _base(
-    name: str, overrides: Sequence[str], wanted: Mapping[str, str | None] | None
+    name: str, overrides: Sequence[str], wanted: Mapping[str, str | None] | None, known: Known
 ) -> tuple[DictConfig, Mapping[str, str | None]]:
     """The config with the chosen options only, and these: what an experiment or `+` added is not among them.
 
@@ -142,7 +150,10 @@ def _base(
     typed = dict(override.split("=", 1) for override in overrides if "=" in override)
     chosen = {group: option for group, option in wanted.items() if group in typed and typed[group] == option}
     while True:
-        base, own = _of_options(name, tuple(f"{group}={option}" for group, option in chosen.items()), _search_path())
+        key = name, *(f"{group}={option}" for group, option in chosen.items())
+        if key not in known:
+            known[key] = compose_with_choices(name, key[1:])
+        base, own = known[key]
         new = {group: wanted[group] for group, option in own.items() if wanted.get(group) not in (None, option)}
         # another option of an outer group may not bring an inner one
         stays = [group for group in own if not any(_lies_in(group, outer) for outer in new)]
@@ -152,22 +163,6 @@ def _base(
         if not new:
             return base, own
         chosen |= new
-
-
-@functools.lru_cache(maxsize=256)
-def _of_options(name: str, options: tuple[str, ...], where: str) -> tuple[DictConfig, Mapping[str, str | None]]:
-    """A config of options only, to be read; many cells of a study differ in values and share it.
-
-    Args:
-        name, options: what to compose.
-        where: its files lie.
-    """
-    return compose_with_choices(name, options)
-
-
-def _search_path() -> str:
-    now = GlobalHydra.instance()
-    return str(now.config_loader().get_search_path()) if now.is_initialized() else ""
 
 
 def _lies_in(group: str, outer: str) -> bool:

@@ -13,7 +13,7 @@ RELATIVE_RESIDUAL = 0.01  # below it tokens are alike; a healthy stack keeps 0.4
 TOKEN_COSINE = 0.99  # above it tokens point the same way
 SATURATED_SHARE = 0.5  # above it most rows of attention pass no gradient to their scores
 ENTROPY = 0.05  # below it every head of a layer has collapsed onto one key
-HEADS_ALIKE = 1e-9  # bits: below it heads are copies, but for rounding; a narrow model with small weights has 1e-6
+HEADS_ALIKE = 1e-14  # bits: copies have 1e-16, by rounding; heads that only just begin to differ 1e-11 and more
 DEAD_GRADIENT = 1e-6  # of that of w_v: below it neither w_q nor w_k learns anything
 
 
@@ -63,7 +63,7 @@ class Alarms:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from there, so that a resumed run says nothing twice."""
         self._active, self._logits, self._loss = set(state["active"]), dict(state["logits"]), state["loss"]
-        self._copies = set(state["copies"])
+        self._copies = set(state.get("copies", ()))  # a run may have begun when there was no such rule
 
     def _rules(self, layer: LayerHealth, flat: bool) -> dict[str, tuple[str | None, bool]]:
         """For each rule its line, None where there is nothing to say, and whether all is well again."""

@@ -34,6 +34,11 @@ def check_steps(study: Study, configs: Mapping[str, DictConfig]) -> None:
     steps = {cell: cfg.trainer.max_steps for cell, cfg in configs.items()}
     first = next(iter(steps), None)
     for cell, n in steps.items():
+        if n != steps[first] and not study.source:  # cells that were typed have no budget to choose
+            raise ConfigError(
+                f"over=: {cell!r} would train for {n} steps and {first!r} for {steps[first]}, which is no fair "
+                "comparison: make trainer.max_steps alike, or write a study with budget: flops or seconds"
+            )
         if n != steps[first]:
             raise ConfigError(
                 f"study={study.name} has budget: {study.budget}, but its cell {cell!r} trains for {n} steps and "

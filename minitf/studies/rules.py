@@ -12,8 +12,9 @@ effect inform.
 
 With seven seeds or more one that differs no longer leaves all open, or more evidence would decide less. The interval
 of the mean (Student's t, 95 %) then stands for "every": where all of it is inside the bounds, at least `by` or within
-the bound, the expectation is supported, where none of it is, refuted; for "more, by >= 0" to be supported, p corrected
-by Holm must be at most 0.05, too.
+the bound, the expectation is supported, where none of it is, refuted. For "more, by >= 0" to be supported, p corrected
+by Holm must be at most 0.05, too, or every seed agree without overlap, as with few seeds: of many comparisons p cannot
+become so small.
 
 Everything else is undecided. An effect in the expected direction that is smaller than its bound counts as refuted: "no
 seed as far apart as expected".
@@ -77,7 +78,8 @@ def _more_of_many(e: Expectation, c: Comparison) -> tuple[str, str]:
     outcome, why = _by_interval(list(c.differences.values()), e.low, None)
     if e.low >= 0 and max(c.differences.values()) <= 0:
         return REFUTED, why
-    if outcome == SUPPORTED and e.low >= 0 and c.p_holm > ALPHA:
+    unanimous = c.apart == 1 and all(reaches(d, e.low) for d in c.differences.values())
+    if outcome == SUPPORTED and e.low >= 0 and c.p_holm > ALPHA and not unanimous:
         return UNDECIDED, f"{why}, but p is {c.p_holm:.2g}"
     return outcome, why
 
@@ -99,6 +101,16 @@ def _counted(agree: Sequence[bool], what: str) -> tuple[str, str]:
     return UNDECIDED, f"{n} of {of} seeds {what}"
 
 
+def _by(differences: Sequence[float]) -> str:
+    """How far, of seeds that agree; else what each of them may say."""
+    least, most = min(differences), max(differences)
+    if least < 0 < most:
+        mean = sum(differences) / len(differences)
+        return f"on average ({mean:+.4g}; of single seeds {least:+.4g} .. {most:+.4g})"
+    sizes = sorted(map(abs, (least, most)))
+    return f"by {sizes[0]:.4g} .. {sizes[1]:.4g}"
+
+
 def answer(compared: Sequence[Comparison]) -> str:
     """What comparisons show where nothing was expected, in a sentence for each.
 
@@ -108,13 +120,10 @@ def answer(compared: Sequence[Comparison]) -> str:
     told = []
     for c in compared:
         of, (one, other) = list(c.differences.values()), c.cells
-        sure = c.apart and len(of) >= LEAST_SEEDS
-        if len(of) >= MANY_SEEDS:
-            sure = c.p_holm <= ALPHA
-        if sure:
-            sizes = sorted(map(abs, (min(of), max(of))))
+        clear = len(of) >= MANY_SEEDS and c.p_holm <= ALPHA
+        if clear or (c.apart and len(of) >= LEAST_SEEDS):
             where = "above" if c.mean > 0 else "below"
-            told.append(f"{c.metric} of {one} is {where} that of {other} by {sizes[0]:.4g} .. {sizes[1]:.4g}")
+            told.append(f"{c.metric} of {one} is {where} that of {other} {_by(of)}")
         elif len(of) < LEAST_SEEDS:
             told.append(f"{one} and {other}: {len(of)} seeds are too few, at least {LEAST_SEEDS} are needed")
         else:

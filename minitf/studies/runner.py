@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from omegaconf import DictConfig
 
-from minitf.config import check, compose_with_choices
+from minitf.config import Known, check, compose_with_choices
 from minitf.errors import ConfigError, DataError
 from minitf.hints import show_path
 from minitf.studies.budget import check_steps
@@ -184,6 +184,7 @@ def _work_through(
     waiting = list(pieces)
     progress = Progress(Counter(piece.study.name for piece in pieces), n_jobs, say)
     refused: dict[tuple[str, str], str] = {}
+    known: Known = {}
     told: set[str] = set()
 
     def take() -> Piece | None:
@@ -194,7 +195,7 @@ def _work_through(
             if not waits or first in results:
                 cell = piece.name[:2]
                 if cell not in refused:
-                    refused[cell] = _refusal(piece)
+                    refused[cell] = _refusal(piece, known)
                 granted = results[first].trained or None if waits else None
                 return replace(waiting.pop(i), granted=granted, refused=refused[cell])
         return None
@@ -226,12 +227,12 @@ def _work_through(
             keep(piece, *done)
 
 
-def _refusal(piece: Piece) -> str:
+def _refusal(piece: Piece, known: Known) -> str:
     """Why a cell cannot be trained, as the check of a command line says; once for all seeds, because it is slow."""
     if piece.composed is None:
         return ""
     try:
-        check(piece.composed[0], "train", piece.study.overrides(piece.cell, piece.smoke), piece.chosen)
+        check(piece.composed[0], "train", piece.study.overrides(piece.cell, piece.smoke), piece.chosen, known)
     except Exception as error:  # Hydra's and OmegaConf's own, too
         return _told(error)
     return ""

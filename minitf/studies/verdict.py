@@ -88,7 +88,7 @@ def _check_metrics(study: Study, results: Sequence[Result]) -> None:
     known = {metric for r in results for metric in r.scores}
     asked = [study.metric, *(e.metric for e in study.expect), *(m for of in study.figures.values() for m in of)]
     unknown = [metric for metric in asked if metric not in known]
-    if unknown and any(unknown[0] in r.courses for r in results):
+    if unknown and (f"start.{unknown[0]}" in known or any(unknown[0] in r.courses for r in results)):
         raise ConfigError(
             f"study {study.name}: {unknown[0]!r} was measured on the way, but not after the last step, which counts: "
             "add the number of steps to `at` of its measure"

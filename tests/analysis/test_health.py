@@ -181,6 +181,25 @@ def test_heads_that_are_copies_are_told_when_they_stay_so():
     assert resumed([alike]) == alarms([alike]) == told
     assert [alarms([one]) for one in (alike, apart, alike, alike)] == [[], [], [], told]
     assert Alarms()([layer(head_divergence=None)]) == []
+    begun_before = {key: value for key, value in resumed.state_dict().items() if key != "copies"}
+    resumed.load_state_dict(begun_before)
+    assert resumed([apart]) == []
+
+
+@pytest.mark.parametrize(
+    "start", [["model/layer=post_norm"], ["model/init=zero_q"]], ids=["norm after", "zero queries"]
+)
+def test_heads_that_only_begin_to_differ_do_not_ring(start):
+    """Small weights behind a stream that no norm has touched, and one matrix of zeros: the smallest healthy starts."""
+    model = build(
+        parts.node("gpt_tiny", "model.d_model=16", "model.attention.n_heads=2", "model/position=rope", *start)
+    )
+    batch, alarms, optimizer = batch_of(model), Alarms(), torch.optim.Adam(model.parameters(), lr=1e-5)
+    for _ in range(3):
+        assert alarms(health(model, batch, gradients=False)) == []
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(batch["ids"]).flatten(0, 1), batch["targets"].flatten()).backward()
+        optimizer.step()
 
 
 def test_how_far_heads_differ_by_hand():

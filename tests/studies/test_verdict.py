@@ -82,14 +82,20 @@ def test_many_seeds_are_judged_by_the_interval_of_their_mean(expect, wanted):
     assert "of 7 seeds lies between" in judgement.outcomes[0].why
 
 
-def test_many_seeds_still_need_a_small_p():
+def test_many_seeds_still_need_a_small_p_or_that_all_agree():
     values = {"a": (9, 9, 9, 9, 9, 9, 9), "b": (1, 2, 3, 4, 5, 6, 7), "c": (1, 2, 3, 4, 5, 6, 7)}
     expect = [{"more": "a", "than": other} for other in "bc"]
     assert judge(study(*expect, cells="abc", seeds=7), results(values)).verdict == "supported"  # p 2 * 2/128
-    four = {**values, "d": values["b"], "e": values["b"]}
     expect = [{"more": "a", "than": other} for other in "bcde"]
-    made = judge(study(*expect, cells="abcde", seeds=7), results(four))
-    assert (made.verdict, made.comparisons[0].p_holm) == ("undecided", pytest.approx(8 / 128))
+
+    def of_four(lowest):
+        four = {**values, "a": (9, 9, 9, 9, 9, 9, lowest), "d": values["b"], "e": values["b"]}
+        return judge(study(*expect, cells="abcde", seeds=7), results(four))
+
+    assert of_four(9).comparisons[0].p_holm == pytest.approx(8 / 128), "as small as four pairs of seven seeds have it"
+    assert of_four(9).verdict == "supported", "with fewer seeds it would be"
+    assert of_four(6.5).verdict == "undecided", "one seed differs: 6.5 - 7"
+    assert "but p is" in of_four(6.5).outcomes[0].why
     equal = judge(study(MORE, seeds=7), results(pair((1,) * 7, (1,) * 7)))
     assert equal.verdict == "refuted"
 
@@ -190,9 +196,11 @@ def test_a_trial_may_lack_a_metric():
 
 
 def test_a_metric_that_was_measured_only_on_the_way_is_told_so():
+    only_before = [replace(r, scores={**r.scores, "start.heads": 1.0}) for r in results(CLEAR)]
     on_the_way = [replace(r, courses={"heads": [(0, 1.0), (5, 2.0), (9, 3.0)]}) for r in results(CLEAR)]
-    with pytest.raises(ConfigError, match="'heads' was measured on the way, but not after the last step"):
-        judge(study({"cell": "with", "metric": "heads", "at_least": 1}), on_the_way)
+    for found in (on_the_way, only_before):
+        with pytest.raises(ConfigError, match="'heads' was measured on the way, but not after the last step"):
+            judge(study({"cell": "with", "metric": "heads", "at_least": 1}), found)
 
 
 def test_a_later_result_replaces_an_earlier_one_and_strange_cells_are_left_out():
@@ -231,6 +239,14 @@ def test_without_expectations_cells_are_compared_and_the_answer_is_said():
     assert "nothing to compare" in judge(study(cells="a"), results({"a": (1, 1, 1)})).why
     many = judge(study(cells="abcdef"), results(dict.fromkeys("abcdef", (1, 2, 3))))
     assert [c.cells for c in many.comparisons] == [(cell, "a") for cell in "bcdef"]
+
+
+def test_an_answer_of_many_seeds_says_where_single_ones_differ():
+    made = judge(study(seeds=9), results(pair((0.4, *[-1.0] * 8), (0.0,) * 9)))
+    below = "accuracy of without is above that of with on average (+0.8444; of single seeds -0.4 .. +1)"
+    assert made.why == below
+    tall = {cell: (1.0 if cell == "f" else 0.0,) * 7 for cell in "abcdef"}
+    assert "of f is above that of a by 1 .. 1" in judge(study(cells="abcdef", seeds=7), results(tall)).why
 
 
 def test_some_cells_of_a_study_are_no_verdict_about_its_claim():
