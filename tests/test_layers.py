@@ -135,7 +135,7 @@ def test_commands_import_nothing_heavy_at_module_level(path):
 
 
 @pytest.mark.parametrize("command", ["train", "generate", "evaluate", "analyze", "ablate", "benchmark", "demo"])
-@pytest.mark.parametrize("flag", [["--help"], ["--cfg", "job"]])
+@pytest.mark.parametrize("flag", [["--help"], pytest.param(["--cfg", "job"], marks=pytest.mark.slow)])
 def test_help_and_config_answer_without_torch_within_a_second_of_cpu(command, flag, tmp_path):
     code = (
         f"import sys, resource; sys.argv = ['{command}', *{flag}]\n"

@@ -79,7 +79,7 @@ def test_settings_go_with_two_choices_and_not_with_one_of_them():
     assert {s.split("=")[0] for s in set(recipe) - set(shorter)} == {"trainer.max_steps", "trainer.val_every"}
 
 
-@pytest.mark.parametrize("choice", parts.some_by_default(sorted(TABLE), 2))
+@pytest.mark.parametrize("choice", parts.some_by_default(sorted(TABLE), 4))
 def test_every_line_composes(choice):
     typed = choice.split()
     for group, option in (part.split("=") for part in typed):

@@ -56,6 +56,8 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
         DataError: the data is not there, or not the one that the run was trained on.
         OSError: a file cannot be written.
     """
+    if "run" not in raw:
+        raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
     from minitf.files import write_json
     from minitf.report import seeds_text as seeds
     from minitf.report.heads_text import table
@@ -63,8 +65,6 @@ def analyze(cfg: DictConfig, raw: dict[str, str], typed: list[str], asked: str) 
     from minitf.report.written import write
     from minitf.training.metrics import FILE, read_metrics
 
-    if "run" not in raw:
-        raise ConfigError("give the run whose heads are to be looked at, run=FOLDER: the folder that training printed")
     folder = user_path(raw["run"])
     others = other_runs(raw.get("others"), folder)
     for one in (folder, *map(user_path, others)):

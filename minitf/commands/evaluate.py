@@ -39,12 +39,12 @@ def evaluate(cfg: DictConfig, raw: dict[str, str]) -> str:
         DataError: the data is not there, or not the one that the run was trained on.
         OSError: scores.json cannot be written.
     """
+    if "run" not in raw:
+        raise ConfigError("give the run that is to be measured, run=FOLDER: the folder that training printed")
     from minitf.commands.score.measure import Split, check_split, measure
     from minitf.commands.score.table import table
     from minitf.files import write_json
 
-    if "run" not in raw:
-        raise ConfigError("give the run that is to be measured, run=FOLDER: the folder that training printed")
     folder = user_path(raw["run"])
     check_run(folder)
     check_split(cfg.split, cfg.n)

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from omegaconf import OmegaConf
+from parts import some_by_default
 from runs import command, train_here
 
 from minitf.commands.evaluate import evaluate
@@ -77,7 +78,7 @@ def runs(tmp_path_factory):
     return Runs()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", some_by_default(KINDS, 2))
 def test_every_kind_has_its_scores_and_they_are_those_of_training(runs, kind):
     found, text = scored(runs[kind], "checkpoint=last")
     assert set(found["scores"]) == KINDS[kind][1]

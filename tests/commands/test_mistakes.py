@@ -333,8 +333,8 @@ def check_message(stderr: str, wanted: str) -> None:
     assert re.search(wanted, stderr, re.DOTALL), stderr
 
 
-# one in five by default: they take half a second each
-@pytest.mark.parametrize(("typed", "wanted"), parts.some_by_default(list(TRAIN.values()), 5), ids=TRAIN)
+# one in ten by default: they take half a second each
+@pytest.mark.parametrize(("typed", "wanted"), parts.some_by_default(list(TRAIN.values()), 10), ids=TRAIN)
 def test_train_refuses_before_the_run(mistaken, place, typed, wanted):
     check_message(mistaken("train", typed), wanted)
     assert not list(place.glob("runs/*")), "a refused command leaves no run folder"
@@ -407,7 +407,10 @@ def test_flags_in_their_place_are_let_through(typed):
 
 
 @pytest.mark.parametrize(
-    "typed", ["trainer.max_steps=5", "+experiment=smoke", "optim.lr=1", "model.attention.fast=null", "data.seed=3"]
+    "typed",
+    parts.some_by_default(
+        ["trainer.max_steps=5", "+experiment=smoke", "optim.lr=1", "model.attention.fast=null", "data.seed=3"], 3
+    ),
 )
 def test_what_is_right_is_not_refused(mistaken, monkeypatch, typed):
     def begun(run):

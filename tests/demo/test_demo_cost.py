@@ -54,7 +54,7 @@ def assert_predicted(config):
     assert total.training == measure.training_flops(model.train(), inputs)
 
 
-@pytest.mark.parametrize(("base", "chosen"), some_by_default(choices(), 4))
+@pytest.mark.parametrize(("base", "chosen"), some_by_default(choices(), 8))
 def test_every_option_has_a_formula(base, chosen):
     config = small(*base)
     for place, option in chosen.items():

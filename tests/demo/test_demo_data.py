@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from demos import composed, text_of
+from parts import some_by_default
 
 from minitf.commands.demo import show
 from minitf.config import check, config_dir, group_options
@@ -38,7 +39,9 @@ def blocks(text: str) -> list[dict[str, list[str]]]:
     return found
 
 
-@pytest.mark.parametrize("overrides", [*([f"data={name}"] for name in SYNTHETIC), *FORMS], ids=" ".join)
+@pytest.mark.parametrize(
+    "overrides", some_by_default([*([f"data={name}"] for name in SYNTHETIC), *FORMS], 2), ids=" ".join
+)
 def test_arrows_spell_what_stands_at_their_ends(overrides):
     text = text_of("demo=data", *overrides, "demo.arrows=99", "demo.tokens=999")
     for part in ("licence", "kept apart", "Share of right answers:", "no attention", "a model that has solved it"):

@@ -33,6 +33,7 @@ class LookAtRun(Callback):
         self.train_loss = run.summary["train/loss"]  # of step 1: wandb keeps the newest step open for more values
 
 
+@pytest.mark.slow
 def test_three_offline_runs_of_one_process_stay_apart(home, tmp_path):
     seen = []
     crashed = loggers.WandbRun(tmp_path / "crashed", {"seed": -1})  # an earlier job that did not end its run

@@ -81,7 +81,7 @@ def whole(request, tmp_path_factory):
     return request.param, everything(folder)
 
 
-@pytest.mark.parametrize("step", parts.some_by_default(list(range(1, N)), 2))
+@pytest.mark.parametrize("step", parts.some_by_default(list(range(1, N)), 3))
 def test_stopped_after_any_step(whole, tmp_path, step):
     optimizer, expected = whole
     _, trainer = part(tmp_path, optimizer, step)
