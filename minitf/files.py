@@ -4,7 +4,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -34,7 +34,8 @@ def atomic_file(path: str | Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         os.replace(part, path)
     except BaseException as error:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that has become read-only: what is raised must be about the file
+            part.unlink(missing_ok=True)
         if isinstance(error, OSError):
             error.filename = str(path)
         raise
@@ -68,7 +69,9 @@ def check_writable(folder: str | Path) -> None:
     if not place.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
     if not os.access(place, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
+        read_only = hasattr(os, "statvfs") and os.statvfs(place).f_flag & os.ST_RDONLY
+        code = errno.EROFS if read_only else errno.EACCES
+        raise OSError(code, os.strerror(code), str(place))  # Python makes a PermissionError of the latter
 
 
 def remove_parts(folder: str | Path) -> None:

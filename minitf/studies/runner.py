@@ -82,6 +82,7 @@ def run(
 
     Raises:
         ConfigError: the only study cannot be run at all. Of several, each result of such a study says so.
+        DataError: a result cannot be written; those before it are kept.
     """
     results: dict[tuple[str, str, int], Result] = {}
     pieces: list[Piece] = []
@@ -246,6 +247,9 @@ def work(piece: Piece) -> tuple[Result, float]:
 
     Returns:
         The result, and seconds that it took.
+
+    Raises:
+        DataError: the file cannot be written.
     """
     begun = time.monotonic()
     final = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import json
@@ -13,7 +14,9 @@ from typing import Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
+from minitf.errors import DataError
 from minitf.files import write_json
+from minitf.hints import show_path
 from minitf.studies.code import code_hash, targets
 from minitf.studies.result import Result, problem
 from minitf.studies.study import Study
@@ -75,9 +78,21 @@ class Store:
             result: what came out.
             key: all that could have changed it.
             final: False: an error that need not come again, so the next call tries again.
+
+        Raises:
+            DataError: it cannot be written, for example because the disk is full.
         """
         value = {"result": asdict(result), "final": final, "key": key}
-        write_json(self.path(result.study, result.cell, result.seed), value)
+        path = self.path(result.study, result.cell, result.seed)
+        try:
+            write_json(path, value)
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            raise DataError(
+                f"a result cannot be written to {show_path(path)}: {error.strerror or error}: "
+                f"{'free some space' if full else 'make that possible'}, or give another folder=...; "
+                "what was written before stays"
+            ) from error
 
 
 def safe_name(name: str) -> str:

@@ -1,10 +1,14 @@
 """Files of results: what is read is what was written, and what could not have been written is not there."""
 
+import errno
 import json
 import math
+import os
+from pathlib import Path
 
 import pytest
 
+from minitf.errors import DataError
 from minitf.studies.result import Result
 from minitf.studies.store import Store
 
@@ -54,3 +58,23 @@ def test_what_is_not_finite_is_a_result_and_so_is_an_error_without_scores(tmp_pa
         store.write(of, {"a": 1}, final=not of.error)
         result, key, final = store.read("s", "c", 0)
         assert (repr(result), key, final) == (repr(of), {"a": 1}, not of.error)
+
+
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [(errno.ENOSPC, "free some space, or give another folder=..."), (errno.EROFS, "give another folder=...")],
+)
+def test_what_cannot_be_written_is_told_with_its_file_the_reason_and_a_way_out(tmp_path, monkeypatch, code, way):
+    def refuse(path, *rest, **more):
+        raise OSError(code, os.strerror(code), str(path))
+
+    store = Store(tmp_path / "kept")
+    store.write(Result("s", "c", 0, error="no luck"), {"a": 1})
+    for owner, name in ((os, "fsync"), (Path, "unlink")):  # a disk that is read-only keeps the part of the file, too
+        monkeypatch.setattr(owner, name, refuse)
+    with pytest.raises(DataError) as caught:
+        store.write(Result("s", "c", 1, error="no luck"), {"a": 1})
+    told = str(caught.value)
+    assert all(part in told for part in (str(store.path("s", "c", 1)), os.strerror(code), way))
+    assert ".tmp" not in told
+    assert store.read("s", "c", 0).key == {"a": 1}
