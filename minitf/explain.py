@@ -11,6 +11,7 @@ from functools import cache
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
+from omegaconf.errors import KeyValidationError
 from yaml import MarkedYAMLError
 
 from minitf.config import choices, compose, config_dir, config_groups, group_options, one_option
@@ -36,6 +37,9 @@ def explain(error: BaseException, name: str) -> str:
     while error.__cause__ is not None and not text:
         error = error.__cause__
         text = str(error)
+    if isinstance(error, KeyValidationError) and "'NoneType'" in text:
+        where = f"below {error.full_key!r} " if error.full_key else ""
+        return f'a name {where}in a YAML file is null, or empty: put it in quotes, such as "null"'
     hints = [hint for arg in sys.argv[1:] if (hint := _unreadable(arg))]
     hints = hints or [hint for arg in sys.argv[1:] if (hint := _nearest_for(arg, name))]
     if hints and not text.startswith("In '"):

@@ -54,7 +54,8 @@ def problems(base: DictConfig, cfg: DictConfig, name: str, groups: Collection[st
         holder = OmegaConf.select(cfg, place) if place else cfg
         if not isinstance(holder, DictConfig):
             continue  # the part above was reported, or may be null
-        if last not in list(holder):  # `in` would say no to ???, too
+        # `in` would say no to ???, too; a name of the user's own in a study may be no text, such as 1
+        if last not in map(str, holder):
             instead = f", or give {key}=null" if last in NULLABLE else ""
             yield key, f"~{key} takes out what is needed: leave it away{instead}"
             continue

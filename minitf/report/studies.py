@@ -58,7 +58,7 @@ def short(value: float | None) -> str:
 def _study(item: Mapping[str, Any]) -> dict[str, Any]:
     metrics = []
     for metric in item["metrics"]:
-        compared = [c for c in item["comparisons"] if c["metric"] == metric["name"]]
+        own = [c for c in item["comparisons"] if c["metric"] == metric["name"]]
         metrics.append(
             {
                 "name": metric["name"],
@@ -66,9 +66,9 @@ def _study(item: Mapping[str, Any]) -> dict[str, Any]:
                 "decides": metric["decides"],
                 "rows": [_shown(row) for row in metric["rows"]],
                 "picture": dots([_cell(row, metric["bounds"], item["seeds"]) for row in metric["rows"]]),
-                "compared": [_numbers(c) for c in compared],
+                "compared": [_numbers(c) for c in own],
                 "courses": _courses(metric["courses"]),
-                "differences": dots([_difference(c, item) for c in compared], zero=True) if compared else None,
+                "differences": dots([_difference(c, item) for c in own], zero=True) if own else None,
             }
         )
     effects = [_numbers(c) for c in item["effects"]]
@@ -126,7 +126,7 @@ def _difference(c: Mapping[str, Any], item: Mapping[str, Any]) -> dict[str, Any]
 
 def _numbers(c: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        "name": " − ".join(c["cells"]),
+        "name": c["of"] + " − ".join(c["cells"]),
         "differences": "  ".join(map(short, c["differences"])),
         "mean": short(c["mean"]),
         "interval": f"{short(c['low'])} .. {short(c['high'])}" if c["low"] is not None else "–",

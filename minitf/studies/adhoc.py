@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from minitf.config import config_groups
+from minitf.studies.form_values import BETWEEN, override_key
 from minitf.studies.study import Study
 
 
@@ -32,6 +33,7 @@ def make_study(base: Sequence[str], combinations: Sequence[Sequence[str]], metri
         cells=cells,
         base=list(base),
         seeds=n_seeds,
+        factors=factor_names(cells),
     )
 
 
@@ -42,7 +44,24 @@ def cell_name(overrides: Sequence[str]) -> str:
     for override in overrides:
         key, _, value = override.partition("=")
         names.append(value if key in groups else f"{key.rpartition('.')[2]}={value}")
-    return ", ".join(names)
+    return BETWEEN.join(names)
+
+
+def factor_names(cells: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """What the levels in the names of cells are levels of, by the keys that were typed.
+
+    Args:
+        cells: name -> overrides, one for each level.
+
+    Returns:
+        nothing where no level is one of two factors: then each says enough by itself.
+    """
+    found = [set(of) for of in zip(*(cell.split(BETWEEN) for cell in cells), strict=False)]
+    if sum(map(len, found)) == len(set().union(*found)):
+        return ()
+    keys = [override_key(override) for override in next(iter(cells.values()))]
+    short = [key.split("/")[-1].split(".")[-1] for key in keys]
+    return tuple(short if len(set(short)) == len(keys) else keys)
 
 
 def _hash(text: str) -> str:

@@ -50,15 +50,22 @@ def comparisons(study: Study, results: Sequence[Result]) -> tuple[Comparison, ..
     return tuple(replace(c, p_holm=p) for c, p in zip(made, corrected, strict=True))
 
 
-def compare(metric: str, cells: tuple[str, str], a: Mapping[int, float], b: Mapping[int, float]) -> Comparison:
+def compare(
+    metric: str,
+    cells: tuple[str, str],
+    a: Mapping[int, float],
+    b: Mapping[int, float],
+    scale: Mapping[int, float] | None = None,
+) -> Comparison:
     """Two cells in one metric; `p_holm` is that of a study with this one comparison.
 
     Args:
         metric, cells: which.
         a, b: seed -> value of the first and second cell; what is not finite is left out.
+        scale: see `statistics.differences`.
     """
     a, b = ({seed: v for seed, v in values.items() if math.isfinite(v)} for values in (a, b))
-    paired = statistics.differences(a, b)
+    paired = statistics.differences(a, b, scale)
     values = list(paired.values())
     low, high = statistics.interval(values)
     p = statistics.sign_flip_p(values)
@@ -74,7 +81,7 @@ def compare(metric: str, cells: tuple[str, str], a: Mapping[int, float], b: Mapp
         statistics.least_p(len(values)),
         statistics.effect_size(values),
         statistics.detectable(values),
-        statistics.apart(list(a.values()), list(b.values())),
+        statistics.apart(list(a.values()), list(b.values())) if any(values) or not values else 0,
     )
 
 

@@ -18,10 +18,9 @@ from dataclasses import replace
 
 from minitf.studies import statistics
 from minitf.studies.comparison import compare, values_of
+from minitf.studies.form_values import BETWEEN
 from minitf.studies.judgement import Comparison
 from minitf.studies.result import Result
-
-BETWEEN = ", "
 
 Values = Mapping[int, float]  # seed -> value
 Levels = tuple[str, ...]  # of a cell, one of each factor
@@ -34,42 +33,51 @@ def levels(cells: Sequence[str]) -> list[list[str]] | None:
         cells: names.
 
     Returns:
-        None where the cells are not all combinations of two or more factors, each with two or more levels.
+        None where the cells are not all combinations, or fewer than two factors have two or more levels: the effect of
+        one alone is what the cells beside each other show.
     """
     split = [tuple(cell.split(BETWEEN)) for cell in cells]
     if not split or len({len(parts) for parts in split}) > 1:
         return None
     found = [list(dict.fromkeys(of)) for of in zip(*split, strict=True)]
     whole = set(itertools.product(*found)) == set(split) and len(set(split)) == len(split)
-    return found if whole and len(found) > 1 and all(len(of) > 1 for of in found) else None
+    return found if whole and sum(len(of) > 1 for of in found) > 1 else None
 
 
-def effects(cells: Sequence[str], results: Sequence[Result], metric: str) -> tuple[Comparison, ...]:
+def effects(
+    cells: Sequence[str], results: Sequence[Result], metric: str, names: Sequence[str] = ()
+) -> tuple[Comparison, ...]:
     """Main effects and interactions of two factors, paired by seed, their p corrected for their number.
 
     Args:
         cells: names, all combinations.
         results: of them.
         metric: in which.
+        names: of the factors, where the levels alone do not say enough.
 
     Returns:
         The `cells` of a comparison say what is compared: two levels, or one level beside two others. Empty where the
-        cells are no combinations. A seed without a finite value of some cell is left out.
+        cells are no combinations. A factor of one level has no effect, and a seed without a finite value of some cell
+        is left out.
     """
     factors = levels(cells)
     if factors is None:
         return ()
     values = {tuple(cell.split(BETWEEN)): values_of(results, cell, metric) for cell in cells}
     seeds = sorted(set.intersection(*({s for s, v in of.items() if math.isfinite(v)} for of in values.values())))
+    # an interaction may be small beside the values that it is computed from, and all rounding
+    scale = {seed: max(abs(of[seed]) for of in values.values()) for seed in seeds}
+    called = [(name,) for name in names] if len(names) == len(factors) else [()] * len(factors)
     made = []
     for i, of in enumerate(factors):
         for level in of[1:]:
             high, low = (_mean(values, seeds, {i: chosen}) for chosen in (level, of[0]))
-            made.append(compare(metric, (level, of[0]), high, low))
+            made.append(replace(compare(metric, (level, of[0]), high, low, scale), factors=called[i]))
     for (i, a), (j, b) in itertools.combinations(enumerate(factors), 2):
         for x, y in itertools.product(a[1:], b[1:]):
             with_it, without = (_effect(values, seeds, i, (x, a[0]), {j: chosen}) for chosen in (y, b[0]))
-            made.append(compare(metric, (f"{x} beside {y}", f"{x} beside {b[0]}"), with_it, without))
+            compared = compare(metric, (f"{x} beside {y}", f"{x} beside {b[0]}"), with_it, without, scale)
+            made.append(replace(compared, factors=called[i] + called[j]))
     corrected = statistics.holm([c.p for c in made])
     return tuple(replace(c, p_holm=p) for c, p in zip(made, corrected, strict=True))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minitf.errors import ConfigError
-from minitf.studies.adhoc import cell_name
+from minitf.studies.adhoc import cell_name, factor_names
 from minitf.studies.result import Result, problem
 from minitf.studies.study import Study
 
@@ -46,7 +46,7 @@ def read_runs(folder: Path, metric: str | None) -> tuple[Study, list[Result]]:
     base = [f"{key}={value}" for key, value in next(iter(typed.values())).items() if key not in (*differing, "seed")]
     seeds = len({result.seed for result in results})
     question = f"What do the runs of {folder.name} say?"
-    study = Study(folder.name, question, "", "", metric, cells, base=base, seeds=seeds)
+    study = Study(folder.name, question, "", "", metric, cells, base=base, seeds=seeds, factors=factor_names(cells))
     order = list(cells)
     return study, sorted(results, key=lambda result: (order.index(result.cell), result.seed))
 

@@ -9,15 +9,18 @@ from typing import Any
 
 from minitf.errors import ConfigError
 from minitf.studies.form_values import (
+    BETWEEN,
     a_count,
     a_flag,
     a_list,
     a_mapping,
     a_number,
     a_text,
+    as_name,
     listed,
     overrides,
     own_overrides,
+    quotes_needed,
     texts,
 )
 
@@ -51,6 +54,7 @@ def checked(where: str, node: Any) -> dict[str, Any]:
         raise ConfigError(f"{where} lacks {missing[0]}")
     found = {key: check(f"{where}: {key}", node[key]) for key, check in CHECKS.items() if key in node}
     cells = found["cells"] = _cells(where, node)
+    found["factors"] = _factors(node.get("factors", {}))
     expect = a_list(f"{where}: expect", node.get("expect", []), "expectations such as {cell: NAME, at_least: 0.9}")
     found["expect"] = [_expectation(where, e, node["metric"], cells) for e in expect]
     figures = found["figures"] = _figures(where, node.get("figures", {}), cells)
@@ -64,14 +68,16 @@ def checked(where: str, node: Any) -> dict[str, Any]:
 
 
 def _named(where: str, node: Any) -> Any:
-    """A tree whose names are all texts: YAML reads some as numbers."""
+    """A tree whose names are all texts: YAML reads some as numbers, and others so that they would be lost."""
     if isinstance(node, Mapping):
-        names = [str(key) for key in node]
+        names = [as_name(key) for key in node]
+        if odd := [name for name in names if not isinstance(name, str)]:
+            raise ConfigError(f"{where} has the name {odd[0]!r}. {quotes_needed(odd[0]) or 'It must be a text'}")
         if double := [name for name in names if names.count(name) > 1]:
             raise ConfigError(
                 f"{where}: {double[0]!r} is there {len(double)} times among {list(node)}; it must be once"
             )
-        return {str(key): _named(where, child) for key, child in node.items()}
+        return {name: _named(f"{where}: {name}", child) for name, child in zip(names, node.values(), strict=True)}
     return [_named(where, child) for child in node] if isinstance(node, list) else node
 
 
@@ -128,13 +134,22 @@ def _cells(where: str, node: Mapping[str, Any]) -> dict[str, list[str]]:
             raise ConfigError(f"{where}: factors.{factor} ({levels!r}) must have at least one level")
         factors.append([(level, own_overrides(f"{where}: factors of {level!r}", of)) for level, of in levels.items()])
     for levels in itertools.product(*factors) if factors else ():
-        cell = ", ".join(level for level, _ in levels)
+        cell = BETWEEN.join(level for level, _ in levels)
         if cell in cells:
             raise ConfigError(f"{where}: cells or factors give two cells the name {cell!r}: call one otherwise")
         cells[cell] = [override for _, overrides in levels for override in overrides]
     if not cells:
         raise ConfigError(f"{where} lacks cells")
     return cells
+
+
+def _factors(node: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    """The factor of each level in the name of a cell; a level such as "own V, W_Q" counts as two, with numbers."""
+    found: list[str] = []
+    for factor, levels in node.items():
+        n = len(next(iter(levels)).split(BETWEEN))
+        found += [factor] if n == 1 else [f"{factor} {i}" for i in range(1, n + 1)]
+    return tuple(found)
 
 
 def _expectation(where: str, node: Any, metric: str, cells: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,10 +164,12 @@ def _expectation(where: str, node: Any, metric: str, cells: Mapping[str, Any]) -
         )
     kind, what = fits[0], f"{where}: {node!r}"
     named = node["same"] if kind == "same" else [node[key] for key in ("cell", "more", "than") if key in node]
+    named = as_name(named)
     if kind == "same" and not (isinstance(named, list) and len(named) == 2):
         raise ConfigError(f"{what}: same ({named!r}) must be a list of two cells; there are {listed(cells)}")
     if unknown := [cell for cell in named if not isinstance(cell, str) or cell not in cells]:
-        raise ConfigError(f"{what}: {unknown[0]!r} is no cell; there are {listed(cells)}")
+        more = f". {quotes}" if (quotes := quotes_needed(unknown[0])) else ""
+        raise ConfigError(f"{what}: {unknown[0]!r} is no cell; there are {listed(cells)}{more}")
     if len(set(named)) < len(named):
         raise ConfigError(f"{what}: {named[0]!r} is compared with itself; it must be two of {listed(cells)}")
     bounds = {"at_least", "at_most", "by", "within"} & keys
@@ -203,7 +220,7 @@ def _figures(where: str, node: Any, cells: Mapping[str, Any]) -> dict[str, dict[
 def _difference(where: str, node: Any, figures: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     if not isinstance(node, Mapping) or set(node) != {"cells", "metrics", "why"}:
         raise ConfigError(f"{where}: differences are lists of cells, metrics and why, got {node!r}")
-    cells, metrics = (tuple(texts(f"{where}: differences: {key}", node[key])) for key in ("cells", "metrics"))
+    cells, metrics = (tuple(texts(f"{where}: differences: {key}", as_name(node[key]))) for key in ("cells", "metrics"))
     if not (cells and metrics):
         raise ConfigError(f"{where}: differences ({node!r}) must name at least one cell and one metric")
     if unknown := [cell for cell in cells if not set(metrics) & set(figures.get(cell, ()))]:

@@ -13,6 +13,8 @@ from typing import Any
 
 from minitf.errors import ConfigError
 
+BETWEEN = ", "  # levels in the name of a cell
+
 
 def override_key(override: str) -> str:
     """What an override sets: all before "=", without the "+" of Hydra.
@@ -30,6 +32,31 @@ def listed(names: Iterable[str]) -> str:
         names: any.
     """
     return ", ".join(map(repr, names))
+
+
+def as_name(value: Any) -> Any:
+    """A name, or a list of names, with numbers as texts; all else as it is: checks say what is wrong with it.
+
+    Args:
+        value: as YAML reads it, for which 1 is no text.
+    """
+    if isinstance(value, list):
+        return [as_name(one) for one in value]
+    return str(value) if type(value) in (int, float) else value
+
+
+def quotes_needed(value: Any) -> str:
+    """What to do about a name that YAML reads as something else; "" where that is not what happened.
+
+    Args:
+        value: as YAML reads it.
+    """
+    if value is None:
+        return 'YAML reads null, ~ and an empty name so: put the name in quotes, such as "null"'
+    if isinstance(value, bool):
+        words, example = ("on, yes and true", "on") if value else ("off, no and false", "off")
+        return f'YAML reads {words} so: put the name in quotes, such as "{example}"'
+    return ""
 
 
 def a_text(what: str, value: Any) -> str:

@@ -228,4 +228,10 @@ def _expectation(o: Outcome) -> dict[str, Any]:
 
 def _comparison(c: Comparison) -> dict[str, Any]:
     effect = "" if math.isfinite(c.effect) else "fewer than 3 differences" if math.isnan(c.effect) else "no spread"
-    return {**asdict(c), "differences": list(c.differences.values()), "seeds": list(c.differences), "no_effect": effect}
+    return {
+        **asdict(c),
+        "of": f"{', '.join(c.factors)}: " if c.factors else "",  # said before the cells
+        "differences": list(c.differences.values()),
+        "seeds": list(c.differences),
+        "no_effect": effect,
+    }

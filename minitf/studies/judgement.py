@@ -24,6 +24,7 @@ class Comparison:
         effect: Hedges' g of the differences; infinite without spread.
         detectable: the difference that would be found with 80 % power.
         apart: 1 or -1 where all values of the first cell are above or below those of the second, else 0.
+        factors: of an effect, the one or two whose levels `cells` are; () where the levels alone say it.
     """
 
     metric: str
@@ -38,6 +39,7 @@ class Comparison:
     effect: float
     detectable: float
     apart: int
+    factors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -125,7 +125,8 @@ def answer(compared: Sequence[Comparison]) -> str:
             where = "above" if c.mean > 0 else "below"
             told.append(f"{c.metric} of {one} is {where} that of {other} {_by(of)}")
         elif len(of) < LEAST_SEEDS:
-            told.append(f"{one} and {other}: {len(of)} seeds are too few, at least {LEAST_SEEDS} are needed")
+            few = "1 seed is" if len(of) == 1 else f"{len(of)} seeds are"
+            told.append(f"{one} and {other}: {few} too few, at least {LEAST_SEEDS} are needed")
         else:
             told.append(f"{c.metric} of {one} and of {other}: no clear difference")
     return "; ".join(told) or "one cell, so there is nothing to compare"

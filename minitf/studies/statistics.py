@@ -23,17 +23,25 @@ import numpy as np
 LEVEL = 0.95
 N_RESAMPLES = 9999
 MOST_EXACT = 12  # differences whose 2^n signs are all tried
-ROUNDING = 1e-12  # a spread below this share of the largest difference is none
+ROUNDING = 1e-12  # a difference below this share of its numbers, or a spread of the largest difference, is none
 NAN = float("nan")
 
 
-def differences(a: Mapping[int, float], b: Mapping[int, float]) -> dict[int, float]:
-    """a minus b for every seed that both have.
+def differences(
+    a: Mapping[int, float], b: Mapping[int, float], scale: Mapping[int, float] | None = None
+) -> dict[int, float]:
+    """a minus b for every seed that both have; 0 where that is only the rounding of these numbers.
 
     Args:
         a, b: seed -> value.
+        scale: seed -> the largest number that a and b were computed from, where they are differences themselves.
     """
-    return {seed: a[seed] - b[seed] for seed in sorted(a.keys() & b.keys())}
+    found = {}
+    for seed in sorted(a.keys() & b.keys()):
+        difference = a[seed] - b[seed]
+        size = max(abs(a[seed]), abs(b[seed]), (scale or {}).get(seed, 0.0))
+        found[seed] = 0.0 if abs(difference) < ROUNDING * size else difference
+    return found
 
 
 def interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 from minitf.config import compose, group_options
 from minitf.errors import ConfigError
 from minitf.studies.form import checked
-from minitf.studies.form_values import listed, override_key
+from minitf.studies.form_values import as_name, listed, override_key
 
 TRIAL = ("trainer.max_steps=4", "schedule.warmup_steps=0")
 
@@ -78,6 +78,7 @@ class Study:
         smoke: overrides for a trial whose numbers mean nothing; without them a few steps of training.
         takes_long: whether it is left out where all studies are asked for.
         left_out: cells of the file that were not asked for.
+        factors: what each level in the name of a cell is a level of, in their order; (): the levels say it themselves.
     """
 
     name: str
@@ -98,6 +99,7 @@ class Study:
     differences: Sequence[Difference] = ()
     takes_long: bool = False
     left_out: Sequence[str] = ()
+    factors: Sequence[str] = ()
 
     @property
     def reference(self) -> str:
@@ -119,11 +121,12 @@ class Study:
         """The study of some cells, with the expectations that speak of no other.
 
         Args:
-            cells: names; in which order does not matter.
+            cells: names; in which order does not matter. A number stands for its text, as it does in a file.
 
         Raises:
             ConfigError: one is not there.
         """
+        cells = as_name(list(cells))
         if unknown := [cell for cell in cells if cell not in self.cells]:
             quoted = self.reference.replace('"', '\\"')  # Hydra reads a name with commas in quotes only
             raise ConfigError(

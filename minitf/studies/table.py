@@ -58,7 +58,7 @@ def text(study: Study, results: Sequence[Result], judgement: Judgement, command:
     if data["effects"]:
         told += ["", f"What each factor does to {data['metric']}, and two together beyond that, paired by seed"]
         for c in data["effects"]:
-            told += _wrapped("  ", " - ".join(c["cells"]))
+            told += _wrapped("  ", c["of"] + " - ".join(c["cells"]))
             told += _joined("      ", numbers(c))
     if data["problems"]:
         told += ["", "Not whole", *(line for problem in data["problems"] for line in _wrapped("  ", problem))]

@@ -67,7 +67,7 @@ def judge(study: Study, results: Sequence[Result], smoke: bool = False) -> Judge
     )
     problems = (*unfinished, *_wild(study, kept))
     seconds = float(sum(r.seconds for r in kept))
-    found_effects = effects(list(study.cells), kept, study.metric)
+    found_effects = effects(list(study.cells), kept, study.metric, study.factors)
     return Judgement(
         study.name, verdict, why, tuple(outcomes), compared, figures, problems, seeds, seconds, found_effects
     )

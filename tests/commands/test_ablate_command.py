@@ -104,6 +104,15 @@ def test_a_study_file_that_is_no_yaml(ablate, tmp_path):
     assert "mine.yaml, line 1, column 16: this is no YAML" in err
 
 
+def test_names_that_yaml_reads_as_no_text(ablate, tmp_path):
+    more = {"expect": [], "cells": {}, "factors": {"heads": {1: [], 2: []}, "p": {3: []}}}
+    code, _, err = ablate(*own_study(tmp_path, **more), "cells=[nope]")
+    assert (code, "there are '1, 3', '2, 3'" in err) == (2, True), err
+    for name, says in ((True, "cells has the name True"), (None, "a name below 'cells' in a YAML file is null")):
+        code, _, err = ablate(*own_study(tmp_path, f"named-{name}", expect=[], cells={name: []}))
+        assert (code, says in err, "put" in err) == (2, True, True), err
+
+
 @pytest.mark.slow
 def test_a_sweep_runs_several_studies_and_names_what_failed(ablate, tmp_path):
     own_study(tmp_path, "first", seeds=1)

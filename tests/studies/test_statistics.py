@@ -14,6 +14,13 @@ def test_differences_are_paired_by_seed():
     assert s.differences({2: 5.0, 0: 3.0, 1: 1.0}, {0: 1.0, 2: 7.0, 9: 0.0}) == {0: 2.0, 2: -2.0}
 
 
+def test_a_difference_that_is_rounding_is_none():
+    a, b = {0: 0.1 + 0.2, 1: 1.0, 2: 1e9, 3: math.inf}, {0: 0.3, 1: 1.0 - 1e-9, 2: 1e9 - 1e-4, 3: 1.0}
+    assert a[0] != b[0]
+    assert s.differences(a, b) == {0: 0.0, 1: a[1] - b[1], 2: 0.0, 3: math.inf}
+    assert s.differences({0: 3e-5, 1: 3e-5}, {0: 2e-5, 1: 2e-5}, {0: 1e8}) == {0: 0.0, 1: 3e-5 - 2e-5}
+
+
 def test_interval_of_three_is_their_range_and_is_the_same_each_time():
     # the mean of three draws is the least value with chance 1/27, which is more than 2.5 %
     assert s.interval([3.0, 1.0, 2.0]) == pytest.approx((1.0, 3.0))

@@ -19,6 +19,30 @@ def test_factors_are_cells_for_each_combination():
     assert study.reference == "1, rope"
 
 
+def test_names_that_are_numbers_are_texts_wherever_they_stand():
+    study = toy(
+        cells={1: [], 0.5: ["x=1"]},
+        expect=[{"more": 0.5, "than": 1}, {"same": [1, "0.5"], "within": 2}],
+        figures={1: {"accuracy": [0, 1]}},
+        differences=[{"cells": [1], "metrics": ["accuracy"], "why": "?"}],
+    )
+    assert list(study.cells) == ["1", "0.5"]
+    assert [e.cells for e in study.expect] == [("0.5", "1"), ("1", "0.5")]
+    assert study.differences[0].cells == ("1",)
+    assert list(study.only([1]).cells) == ["1"]
+
+
+def test_factors_are_named_for_each_level_in_a_name():
+    two = {"own V, W_Q": ["x=1"], "K = V, W_Q": ["x=2"]}
+    assert toy(cells={}, factors={"p": two, "score": {"dot": []}}).factors == ("p 1", "p 2", "score")
+    assert toy().factors == ()
+    typed = [[f"model/ffn={a}", f"model/position={b}"] for a in ("none", "gelu") for b in ("none", "rope")]
+    assert make_study(BASE, typed, "loss").factors == ("ffn", "position")
+    typed = [[f"a.lr={a}", f"b.lr={b}"] for a in (1, 2) for b in (1, 2)]
+    assert make_study(BASE, typed, "loss").factors == ("a.lr", "b.lr")
+    assert make_study(BASE, [["model/ffn=none", "a.lr=1"], ["model/ffn=gelu", "a.lr=1"]], "loss").factors == ()
+
+
 def test_of_one_key_the_last_override_counts():
     study = toy(cells={"a": ["optim.lr=1", "trainer.max_steps=9"]}, smoke=["trainer.max_steps=2"])
     assert study.overrides("a").count("trainer.max_steps=9") == 1
@@ -50,6 +74,9 @@ MISTAKES = [
     ({"cells": {"a": ["x=1", "y=1", "+x=2"]}}, "cells of 'a' gives x 2 times (x=1, +x=2): it must be there once"),
     ({"cells": {"a": ["x=1", "seed=3"]}}, "cells of 'a' says 'seed=3', but the seeds of a study are counted"),
     ({"cells": {1: "x=1", "1": "x=2"}}, "'1' is there 2 times"),
+    ({"cells": {True: "x=1"}}, "cells has the name True. YAML reads on, yes and true so: put the name in quotes"),
+    ({"factors": {"p": {False: "x=1"}}}, "factors: p has the name False. YAML reads off, no and false so"),
+    ({"cells": {None: "x=1"}}, "cells has the name None. YAML reads null, ~ and an empty name so"),
     ({"factors": ["a"]}, "factors (['a']) must be a mapping"),
     ({"factors": {"depth": ["x=1"]}}, "factors.depth (['x=1']) must be a mapping"),
     ({"factors": {"depth": {}}}, "factors.depth ({}) must have at least one level"),
@@ -76,6 +103,7 @@ MISTAKES = [
     ({"expect": [{"cell": "rope"}]}, "is no expectation"),
     ({"expect": [{**LEVEL, "cell": "alibi"}]}, "'alibi' is no cell; there are 'rope', 'none, at all'"),
     ({"expect": [{**LEVEL, "cell": ["rope"]}]}, "['rope'] is no cell; there are 'rope', 'none, at all'"),
+    ({"expect": [{**LEVEL, "cell": True}]}, "there are 'rope', 'none, at all'. YAML reads on, yes and true so"),
     ({"expect": [{**LEVEL, "at_least": None}]}, "at_least (None) must be a number"),
     ({"expect": [{**LEVEL, "at_least": True}]}, "at_least (True) must be a number"),
     ({"expect": [{"cell": "rope", "at_most": math.nan}]}, "at_most (nan) must be a number"),

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from made_studies import CLEAR, EQUAL, MORE, OVERLAP, results, study
 
+from minitf.report.studies import write_page
 from minitf.studies.item import Item, as_data, say, short
 from minitf.studies.result import Result
 from minitf.studies.table import COMPARED, WIDTH, folder, markdown, overview, text
@@ -82,6 +83,44 @@ def test_ad_hoc_shows_differences_to_the_first_cell():
     assert "  accuracy: b - a\n      differences +1, +1, +1; mean +1 [+1, +1];" in told
     assert "effect: no spread; detectable 0; no overlap" in " ".join(told.split())
     assert "  accuracy: c - a\n" in told
+
+
+SWITCHES = {"first": {"off": [], "on": ["x=1"]}, "second": {"off": [], "on": ["y=1"]}, "size": {"8": ["z=8"]}}
+
+
+def additive(cells):
+    """0.7, 0.1 more with the first switch on and 0.03 with the second, for three seeds."""
+    added = [
+        sum(of for of, level in zip((0.1, 0.03), cell.split(", "), strict=False) if level == "on") for cell in cells
+    ]
+    return {cell: [0.7 + more + seed / 100 for seed in range(3)] for cell, more in zip(cells, added, strict=True)}
+
+
+def test_effects_name_their_factors_and_leave_one_of_one_level_out(tmp_path):
+    made = study(cells=[], claim="?", factors=SWITCHES)
+    i = item(made, results(additive(made.cells)))
+    told = shown(made, i.results).partition("What each factor does to accuracy")[2]
+    assert "  first: on - off\n      differences +0.1, +0.1, +0.1;" in told
+    assert "  second: on - off\n      differences +0.03, +0.03, +0.03;" in told
+    assert "  first, second: on beside on - on beside off\n      differences +0, +0, +0;" in told
+    assert "8" not in told.partition("Answer")[0]
+    assert [e["factors"] for e in as_data(i)["effects"]] == [["first"], ["second"], ["first", "second"]]
+    write_page([as_data(i)], tmp_path / "page.html")
+    assert ">first, second: on beside on − on beside off<" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_rounding_has_no_statistics():
+    made = study(cells=[], claim="?", factors=SWITCHES)
+    interaction = as_data(item(made, results(additive(made.cells))))["effects"][-1]
+    assert [interaction[name] for name in ("differences", "p", "effect", "apart")] == [[0, 0, 0], 1, 0, 0]
+    small = {cell: [1000 / 3 + v * 1e-6 for v in of] for cell, of in additive(made.cells).items()}
+    first, _, interaction = as_data(item(made, results(small)))["effects"]
+    assert first["differences"] == pytest.approx([1e-7] * 3, rel=1e-3)
+    assert interaction["differences"] == [0, 0, 0]  # beside the effects alone it would be no rounding
+    made = study(MORE)
+    near = item(made, results({"with": [0.1 + 0.2] * 3, "without": [0.3] * 3}))
+    assert [(c.p, c.apart) for c in near.judgement.comparisons] == [(1, 0)]
+    assert near.judgement.verdict == "refuted"
 
 
 @pytest.mark.parametrize("n_seeds", [1, 2, 3, 9, 20])
