@@ -8,11 +8,14 @@ import pytest
 import torch
 from torch import nn
 
+from minitf.analysis.forward import evaluating
 from minitf.config import check, compose
 from minitf.data.synthetic.repeat_text import RepeatText
 from minitf.studies.loop import prepare
-from minitf.studies.measures import ablation, copying, longer, order
+from minitf.studies.measures import ablation, copying, in_text, longer, order
+from minitf.studies.measures.sample import joined
 from minitf.studies.probes import phase, softmax, static, untrained
+from minitf.tap import Tap
 
 DATA = ["data=repeat", "data.n_val=64"]
 MODEL = ["task=answer", "model=gpt_tiny", "model.d_model=16", "model.attention.n_heads=2"]
@@ -60,6 +63,34 @@ class Oracle(nn.Module):
     def forward(self, ids, pos=None):
         targets = torch.stack([self.known[tuple(row.tolist())] for row in ids])
         return nn.functional.one_hot(targets, self.n) * math.log(self.n - 1)
+
+
+def test_heads_of_text_by_loops():
+    sharp = ["model/init=gain", "model/init@model.init.base=unit_variance", "model.init.factor=3"]
+    sizes = ["model.n_layers=2", "data.seq_len=16", "data.task.least=3", "data.task.most=5"]
+    one = subject(*sizes, *sharp)
+    found = in_text.heads(one, rows=8)
+    ids = joined(one, 8)["ids"]
+
+    def patterns(ids):
+        points = [f"layers.{i}.attention.weights" for i in range(2)]
+        with evaluating(one.model), torch.no_grad(), Tap(one.model, at=points) as tap:
+            logits = one.model(ids)
+        return [tap[point] for point in points], logits.log_softmax(-1)
+
+    of_layers, _ = patterns(ids)
+    first, rows = of_layers[0], range(4, 16)
+    by_head = [[float(a[:, h, i, i - 1].mean()) for i in rows] for a in [first] for h in range(2)]
+    assert found["previous"] == pytest.approx(max(sum(of) / len(of) for of in by_head), abs=1e-5)
+    masses = [float(a[b, h, 4:, 0].mean()) for a in of_layers for b in range(8) for h in range(2)]
+    assert found["sinks"] == pytest.approx(sum(m > 0.3 for m in masses) / len(masses))
+    assert 0 < found["sinks"] < 1, "else it could be any number"
+    twice = ids[:, :8].repeat(1, 2)
+    again, said = patterns(twice)
+    matches = [sum(float(a[:, h, i, i - 7].mean()) for i in range(8, 16)) / 8 for a in again for h in range(2)]
+    assert found["prefix"] == pytest.approx(max(matches), abs=1e-5)
+    nll = -said[:, :-1].gather(-1, twice[:, 1:, None])[..., 0]
+    assert found["second_time"] == pytest.approx(float(nll[:, 8:].mean() - nll[:, :7].mean()), abs=1e-4)
 
 
 def test_rounds_are_told_apart():
