@@ -79,9 +79,9 @@ def test_heads_of_text_by_loops():
         return [tap[point] for point in points], logits.log_softmax(-1)
 
     of_layers, _ = patterns(ids)
-    first, rows = of_layers[0], range(4, 16)
-    by_head = [[float(a[:, h, i, i - 1].mean()) for i in rows] for a in [first] for h in range(2)]
-    assert found["previous"] == pytest.approx(max(sum(of) / len(of) for of in by_head), abs=1e-5)
+    rows = range(4, 16)
+    by_head = [[float(a[:, h, i, i - 1].mean()) for i in rows] for a in of_layers for h in range(2)]
+    assert found["previous_token"] == pytest.approx(max(sum(of) / len(of) for of in by_head), abs=1e-5)
     masses = [float(a[b, h, 4:, 0].mean()) for a in of_layers for b in range(8) for h in range(2)]
     assert found["sinks"] == pytest.approx(sum(m > 0.3 for m in masses) / len(masses))
     assert 0 < found["sinks"] < 1, "else it could be any number"

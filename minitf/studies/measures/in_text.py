@@ -28,19 +28,19 @@ def heads(subject: Subject, rows: int = ROWS) -> dict[str, float]:
         rows: of the validation split.
 
     Returns:
-        "previous", the largest previous-token score of the first layer; "prefix", the largest prefix-matching score in
+        "previous_token", the largest previous-token score of any head; "prefix", the largest prefix-matching score in
         the second half of the text that is said twice, and "second_time", nats per token there minus those of the first
         time: below 0 if the model copies (Olsson et al. 2022); "first_token", the largest mean weight of any head on
         the first token, and "sinks", the share of pairs of a head and a row in which it is above 0.3 (Gu et al. 2024).
     """
     batch = joined(subject, rows)
-    found = list(measure(subject.model, [batch]).values())
+    found = measure(subject.model, [batch]).values()
     twice, half = _twice(batch["ids"])
     with evaluating(subject.model):
         of_tokens = losses(subject.model, twice)
     again, at_first = of_tokens[:, half : 2 * half - 1].mean(), of_tokens[:, : half - 1].mean()
     return {
-        "previous": float(found[0].scores["previous_token"].max()),
+        "previous_token": max(float(of.scores["previous_token"].max()) for of in found),
         "prefix": _prefix(subject, twice, half),
         "second_time": float(again - at_first),
         "first_token": max(float(of.scores["sink"].max()) for of in found),
