@@ -13,7 +13,7 @@ RELATIVE_RESIDUAL = 0.01  # below it tokens are alike; a healthy stack keeps 0.4
 TOKEN_COSINE = 0.99  # above it tokens point the same way
 SATURATED_SHARE = 0.5  # above it most rows of attention pass no gradient to their scores
 ENTROPY = 0.05  # below it every head of a layer has collapsed onto one key
-HEADS_ALIKE = 1e-14  # bits: copies have 1e-16, by rounding; heads that only just begin to differ 1e-11 and more
+HEADS_ALIKE = 1e-14  # bits: copies have 1e-16, by rounding; heads that only just begin to differ 1e-12 and more
 DEAD_GRADIENT = 1e-6  # of that of w_v: below it neither w_q nor w_k learns anything
 
 
