@@ -10,7 +10,9 @@ from torch import nn
 
 from minitf.analysis.forward import evaluating
 from minitf.config import check, compose
+from minitf.data.synthetic.repeat_switch import RepeatSwitch
 from minitf.data.synthetic.repeat_text import RepeatText
+from minitf.errors import ConfigError
 from minitf.studies.loop import prepare
 from minitf.studies.measures import ablation, copying, in_text, longer, order
 from minitf.studies.measures.sample import joined
@@ -37,6 +39,28 @@ def test_a_repeated_text_asks_every_token_and_its_gold_is_what_can_be_known():
         asked = np.flatnonzero(gold >= 0)
         assert asked.tolist() == list(range(period + 1, 12))  # not the place after the first round, where p is unknown
         assert (ids[gold[asked]] == targets[asked]).all()
+
+
+def test_a_second_segment_begins_anywhere_and_its_gold_is_its_own():
+    rows = RepeatSwitch(n_symbols=10, least=3, most=5).rows(np.random.default_rng(0), 300, 16)
+    assert (rows["targets"][:, :-1] == rows["ids"][:, 1:]).all()
+    begins = set()
+    for ids, targets, gold in zip(rows["ids"], rows["targets"], rows["gold.repeat"][:, :, 0], strict=True):
+        assert 6 <= len(set(ids[1:].tolist())) <= 10, "both segments, once at least"
+        new = [t for t in range(1, 16) if ids[t] not in ids[1:t]]
+        for t in range(16):
+            earlier = [j for j in range(1, t) if ids[j] == ids[t]]
+            known = bool(earlier) and t + 1 not in new  # not where the other segment begins
+            if t + 1 < 16:
+                assert (gold[t] >= 0) == known, (ids, t)
+            if gold[t] >= 0:
+                assert gold[t] == earlier[-1] + 1
+                assert ids[gold[t]] == targets[t]
+        begins |= {t for t in new if t - 1 not in new}  # those before which the first segment came twice
+    assert min(begins - {1}) <= 6
+    assert max(begins) >= 12
+    with pytest.raises(ConfigError, match=r"n_symbols \(9\) must be at least twice most \(5\)"):
+        RepeatSwitch(n_symbols=9, least=3, most=5)
 
 
 @pytest.mark.parametrize("text", [[], [TEXT]], ids=["answers", "text"])
