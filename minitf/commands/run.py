@@ -98,8 +98,9 @@ class Run:
         return loss
 
     def _begin(self) -> None:
-        self.status.running(self.step)
-        self.begun = True
+        with self.stop.deferred():  # a signal between the two would leave a run that says it is running
+            self.status.running(self.step)
+            self.begun = True
 
     def _work(self) -> tuple[str, float]:
         from minitf.analysis.sites import sites

@@ -20,7 +20,7 @@ from minitf.errors import ConfigError, DataError
 from minitf.training.checkpoint import find_checkpoint, read_checkpoint
 from minitf.training.metrics import read_metrics
 from minitf.training.saving import RunCheckpoint
-from minitf.training.status import read_status
+from minitf.training.status import Status, read_status
 from minitf.training.stop import Interrupted
 
 CODE = "import sys; sys.argv[0] = 'minitf-train'; from minitf.commands.train import main; main()"
@@ -86,6 +86,19 @@ def test_a_signal_saves_the_exact_step_and_the_run_goes_on(here, number, code, s
     train_here(run, [f"trainer.max_steps={status['step'] + 5}"], resume=True)
     assert read_status(run)["status"] == "finished"
     assert json.loads((run / "metrics.json").read_text())["steps"] == status["step"] + 5
+
+
+def test_a_signal_while_the_run_is_marked_finds_it_marked(here, monkeypatch):
+    written = Status.running
+
+    def running(self, step=0):
+        written(self, step)
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(Status, "running", running)
+    with pytest.raises(Interrupted):
+        train_here(here / "run", [*TOY, SOURCE])
+    assert read_status(here / "run")["status"] == "interrupted"
 
 
 @pytest.mark.slow
