@@ -102,6 +102,12 @@ REFUSED = [
         "changes w_q.*, which no projection of this model has",
     ),
     Refusal(
+        "matrices that are not there cannot be changed",
+        ("ffn", "none"),
+        ("init", "ffn_gain"),
+        "changes the matrices of the FFN, which this model has none of",
+    ),
+    Refusal(
         "without attention there are no heads",
         ("attention", "none"),
         ("init", "identical_heads"),

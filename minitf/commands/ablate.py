@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from omegaconf import DictConfig, OmegaConf
 
 from minitf.command_line import Job, combinations, entry, friendly_errors, take_raw
-from minitf.commands.typed_cells import check_words, words
+from minitf.commands.typed_cells import check_arguments, check_words, setting, words
 from minitf.config import group_options
 from minitf.errors import ConfigError, DataError
 from minitf.files import check_writable, user_path, write_json
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     Decided = tuple[Study, Sequence[Result]]
 
-RAW = ("base", "over", "runs")
+RAW = ("base", "over", "runs", "with")
 ALL = "study=all"
 
 
@@ -44,12 +44,12 @@ def main() -> None:
     raw = take_raw(RAW)
     failed: list[str] = []
     with friendly_errors("ablate"):
+        if {"-m", "--multirun"} & set(sys.argv[1:]) and (raw or whole):
+            raise ConfigError(f"{ALL if whole else next(iter(raw))} is no sweep: leave -m away; -m study=a,b is one")
         check_typed(sys.argv[1:])
         studies = [argument for argument in sys.argv[1:] if argument.startswith("study=")]
         if len(studies) > 1:
             raise ConfigError(f"{' and '.join(studies)}: one study at a time, or -m study=a,b, or {ALL}")
-        if {"-m", "--multirun"} & set(sys.argv[1:]) and (raw or whole):
-            raise ConfigError(f"{ALL if whole else next(iter(raw))} is no sweep: leave -m away; -m study=a,b is one")
 
     def work(cfg: DictConfig, job: Job) -> None:
         if errors := ablate(cfg, job, raw, whole, asked):
@@ -71,7 +71,7 @@ def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: s
     Args:
         cfg: as in configs/ablate.yaml.
         job: says what was chosen.
-        raw: `base`, `over` and `runs` exactly as typed.
+        raw: `base`, `over`, `runs` and `with` exactly as typed.
         whole: all studies.
         asked: the whole command, for the tables.
 
@@ -83,6 +83,9 @@ def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: s
         Interrupted: a signal came; what is finished is kept.
     """
     check_settings(cfg, job, raw, whole)
+    n_seeds = cfg.seeds or (1 if cfg.smoke else None)
+    # before the imports below, which take seconds
+    studies = [replace(study, seeds=n_seeds or study.seeds) for study in chosen(cfg, job, raw, whole)]
     with job.stop.deferred():  # an import that is cut short would look like a fault
         from minitf.studies.runner import run
         from minitf.studies.store import Store
@@ -93,8 +96,6 @@ def ablate(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool, asked: s
 
         study, results = read_runs(user_path(raw["runs"]), cfg.metric)
         return tell([(study, results)], folder, cfg.smoke, asked)
-    n_seeds = cfg.seeds or (1 if cfg.smoke else None)
-    studies = [replace(study, seeds=n_seeds or study.seeds) for study in chosen(cfg, job, raw, whole)]
     try:
         found = run(studies, Store(folder), cfg.smoke, n_jobs(cfg, job), lambda line: print(line, file=sys.stderr))
     except Interrupted as wish:
@@ -121,6 +122,10 @@ def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) 
             f"what is to be decided? Give study=NAME ({options}), {ALL}, or cells of your own: "
             "base='data=repeat task=answer' over='model/position=rope,alibi'"
         )
+    if "with" in raw and given[0] != "study=...":
+        raise ConfigError(
+            f"with=... is a setting for one study; with {given[0]} type it into base=..., or leave it away"
+        )
     if cfg.metric is not None and given[0] not in ("over=...", "runs=..."):
         raise ConfigError(f"the study says which metric decides: leave metric={cfg.metric} away")
     if not str(cfg.folder).strip():
@@ -132,7 +137,7 @@ def check_settings(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) 
 
 
 def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[Study]:
-    """The studies that were asked for, with the cells that were.
+    """The studies that were asked for, with the cells that were; none where runs of a sweep are read.
 
     Raises:
         ConfigError: a study that says something impossible, or cells that are not there.
@@ -140,6 +145,8 @@ def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[
     from minitf.studies.adhoc import make_study
     from minitf.studies.study import load, read
 
+    if "runs" in raw:
+        return []
     if whole:
         studies = [load(name) for name in group_options("study")]
         if long := [f"study={study.name}" for study in studies if study.takes_long and not cfg.smoke]:
@@ -153,7 +160,15 @@ def chosen(cfg: DictConfig, job: Job, raw: dict[str, str], whole: bool) -> list[
         studies = [make_study([*added, *base], combinations(over), cfg.metric or "loss")]
     else:
         studies = [read(job.choices["study"], OmegaConf.to_container(cfg.study, resolve=False))]
-    return [study.only(list(cfg.cells)) for study in studies] if cfg.cells else studies
+    studies = [study.only(list(cfg.cells)) for study in studies] if cfg.cells else studies
+    if "with" in raw:
+        (study,) = studies
+        cells = {} if study.run else {cell: study.overrides(cell) for cell in study.cells}
+        found = setting(raw["with"], cells)
+        if study.run:
+            check_arguments(study.run["_target_"], found)
+        return [study.with_setting(found)]
+    return studies
 
 
 def n_jobs(cfg: DictConfig, job: Job) -> int | None:

@@ -42,6 +42,7 @@ def as_data(item: Item) -> dict[str, Any]:
             **{name: getattr(study, name) for name in ("question", "claim", "source", "budget", "metric")},
             "covers": list(study.covers),
             "base": list(study.base),
+            "under": list(study.under),
             "verdict": judged.verdict,
             "why": judged.why,
             "problems": list(judged.problems),
@@ -185,7 +186,7 @@ def _metric(item: Item, metric: str, found: Mapping[tuple[str, int], Result]) ->
         for e in item.study.expect
         if e.kind == "level" and e.metric == metric
     ]
-    said = meaning(metric, item.study.name)
+    said = meaning(metric, item.study.file)
     return {
         "name": metric,
         "meaning": said,

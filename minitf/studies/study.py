@@ -79,6 +79,7 @@ class Study:
         takes_long: whether it is left out where all studies are asked for.
         left_out: cells of the file that were not asked for.
         factors: what each level in the name of a cell is a level of, in their order; (): the levels say it themselves.
+        under: overrides after those of every cell: the same question in another setting.
     """
 
     name: str
@@ -100,6 +101,12 @@ class Study:
     takes_long: bool = False
     left_out: Sequence[str] = ()
     factors: Sequence[str] = ()
+    under: Sequence[str] = ()
+
+    @property
+    def file(self) -> str:
+        """The name of its file; `name` says in which setting, too."""
+        return self.name.removesuffix(_in_words(self.under))
 
     @property
     def reference(self) -> str:
@@ -114,8 +121,31 @@ class Study:
             smoke: for a trial.
         """
         more = (() if self.run else TRIAL) if self.smoke is None else self.smoke
-        typed = [*self.base, *self.cells[cell], *(more if smoke else ())]
+        typed = [*self.base, *self.cells[cell], *self.under, *(more if smoke else ())]
         return list({override_key(override): override for override in typed}.values())
+
+    def with_setting(self, overrides: Sequence[str]) -> Study:
+        """The same study with overrides after those of every cell, under a name of its own.
+
+        Reasons why figures differ from those found before were found without them, and are left out. Of several cells
+        none may set what is set here, or they would no longer differ; of one that is chosen alone it may be set anew.
+
+        Args:
+            overrides: of configs/train.yaml, or of the arguments of `run`.
+
+        Raises:
+            ConfigError: they set what the cells differ in, which would then be the same cell.
+        """
+        for override in overrides:
+            key = override_key(override)
+            own = {cell: [o for o in of if _covers(key, override_key(o))] for cell, of in self.cells.items()}
+            if len({tuple(sorted(of)) for of in own.values()}) > 1:
+                cell, (first, *_) = next((cell, of) for cell, of in own.items() if of)
+                raise ConfigError(
+                    f"with= sets {key}, which is what the cells of study={self.name} differ in ({cell!r} has {first}): "
+                    "leave it away, or type cells of your own with over=..."
+                )
+        return replace(self, name=self.name + _in_words(overrides), under=tuple(overrides), differences=())
 
     def only(self, cells: Sequence[str]) -> Study:
         """The study of some cells, with the expectations that speak of no other.
@@ -169,3 +199,18 @@ def read(name: str, node: Mapping[str, Any]) -> Study:
     expect = tuple(Expectation(**e) for e in found.pop("expect"))
     differences = tuple(Difference(**of) for of in found.pop("differences"))
     return Study(name=name, expect=expect, differences=differences, **found)
+
+
+def _in_words(under: Sequence[str]) -> str:
+    return f" with {' '.join(under)}" if under else ""
+
+
+def _covers(key: str, own: str) -> bool:
+    """Whether a key sets all that another one sets: "model.position" covers "model/position", and what is under it.
+
+    An option of a group covers that of the same group alone: model=llama_tiny leaves model/position=rope as it is.
+    """
+    if "." not in key:
+        return key == own
+    whole, part = (of.partition("@")[0].replace("/", ".").removesuffix("._target_") + "." for of in (key, own))
+    return part.startswith(whole)

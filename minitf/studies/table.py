@@ -11,6 +11,7 @@ from minitf.files import atomic_file, write_json
 from minitf.studies.item import Item, as_data, short
 from minitf.studies.judgement import NO_CLAIM, Judgement
 from minitf.studies.result import Result
+from minitf.studies.store import safe_name
 from minitf.studies.study import Study
 
 WIDTH = 120
@@ -155,7 +156,7 @@ def folder(items: Sequence[Item], path: str | Path) -> list[Path]:
         OSError: a file cannot be written.
     """
     path = Path(path)
-    texts = {f"{i.study.name}.txt": text(i.study, i.results, i.judgement, i.command) for i in items}
+    texts = {f"{safe_name(i.study.name)}.txt": text(i.study, i.results, i.judgement, i.command) for i in items}
     texts["verdicts.md"] = markdown(items)
     for name, content in texts.items():
         with atomic_file(path / name) as file:

@@ -20,10 +20,9 @@ def adamw(
     weight_decay: float = 0.1,
     betas: tuple[float, float] = (0.9, 0.95),
     eps: float = 1e-8,
+    decay_vectors: bool = False,
 ) -> AdamW:
     """Build fused AdamW (Loshchilov and Hutter 2019) with two groups: decayed tensors, and the rest.
-
-    Norms, biases and everything else of one dimension are not decayed.
 
     Args:
         model: whose parameters that require a gradient are trained; a shared one counts once.
@@ -31,12 +30,16 @@ def adamw(
         weight_decay: decoupled decay; what is taken off per step is lr * weight_decay.
         betas: decay rates of the two running means.
         eps: added to the denominator.
+        decay_vectors: decay norms, biases and everything else of one dimension, too.
 
     Raises:
         ConfigError: a number out of range, or nothing to train.
     """
     _check(weight_decay, betas, eps, lr=lr)
-    return AdamW(_decay_groups(_trainable(model), weight_decay), lr=lr, betas=_floats(betas), eps=eps, fused=True)
+    if not isinstance(decay_vectors, bool):
+        raise ConfigError(f"optim.decay_vectors ({decay_vectors!r}) must be true or false")
+    groups = _decay_groups(_trainable(model), weight_decay, least_ndim=0 if decay_vectors else 2)
+    return AdamW(groups, lr=lr, betas=_floats(betas), eps=eps, fused=True)
 
 
 def muon(
@@ -177,11 +180,11 @@ def _trainable(model: nn.Module) -> list[nn.Parameter]:
     return parameters
 
 
-def _decay_groups(parameters: Iterable[Tensor], weight_decay: float) -> list[dict[str, Any]]:
+def _decay_groups(parameters: Iterable[Tensor], weight_decay: float, least_ndim: int = 2) -> list[dict[str, Any]]:
     parameters = list(parameters)
     groups = [
-        {"params": [p for p in parameters if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in parameters if p.ndim < 2], "weight_decay": 0.0},
+        {"params": [p for p in parameters if p.ndim >= least_ndim], "weight_decay": weight_decay},
+        {"params": [p for p in parameters if p.ndim < least_ndim], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
 

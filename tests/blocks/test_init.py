@@ -218,6 +218,21 @@ def test_a_gain_multiplies_queries_and_keys_alone():
         start("model/init=gain", "model.init.factor=0")
 
 
+@pytest.mark.parametrize("ffn", ["gelu", "swiglu", "moe"])
+def test_a_gain_of_the_ffn_multiplies_its_matrices_alone(ffn):
+    own = [f"model/ffn={ffn}"]
+    base, changed = start("model/init=xavier", *own), start(*on("ffn_gain", "xavier"), "model.init.factor=3", *own)
+    within = ("w_in", "w_out", "w_gate")
+    for (name, before), after in zip(base.named_parameters(), changed.parameters(), strict=True):
+        torch.testing.assert_close(after, before * (3 if any(n in name for n in within) else 1), atol=0, rtol=0)
+    torchs = start(*on("ffn_gain", "unit_variance"), "model/ffn=gelu").layers[0].ffn.w_in.weight
+    assert torchs.var().item() == pytest.approx(nn.Linear(torchs.size(1), 999).weight.var().item(), rel=0.1)
+    with pytest.raises(ConfigError, match="init=ffn_gain changes the matrices of the FFN, which this model has none"):
+        start("model/init=ffn_gain", "model/ffn=none")
+    with pytest.raises(ConfigError, match="init factor must be a finite number above 0, got 0"):
+        start("model/init=ffn_gain", "model.init.factor=0")
+
+
 @pytest.mark.parametrize(
     ("rule", "projection"),
     [
@@ -269,6 +284,20 @@ def test_the_spectral_norm_is_gamma_before_and_while_it_learns():
         assert moved.norm() > 0.05 * before.weight.norm()
         norm = torch.linalg.matrix_norm(matrix.weight.detach(), 2).item()
         assert norm == pytest.approx(abs(gamma_of(matrix).item()), rel=0.03)
+
+
+def test_a_random_start_finds_the_spectral_norm_on_the_way():
+    model = start(*on("sigma_reparam", "xavier"), "model.init.exact_start=false")
+
+    def norm_of():
+        return torch.linalg.matrix_norm(effective(model)["0.w_q"].weight.detach(), 2).item()
+
+    assert norm_of() > 1.1, "sigma is too small at first, so the matrix too large"
+    for _ in range(300):
+        loss_of(model)
+    assert norm_of() == pytest.approx(1, rel=0.01)
+    with pytest.raises(ConfigError, match=r"exact_start .* must be true or false"):
+        start("model/init=sigma_reparam", "model.init.exact_start=3")
 
 
 def test_the_size_of_the_matrix_itself_has_no_gradient():

@@ -9,7 +9,7 @@ from minitf.blocks.position.learned import Learned
 from minitf.blocks.position.relative_bias import RelativeBias
 from minitf.blocks.position.rope import Rope, frequencies
 from minitf.blocks.position.scaling.none import NoScaling
-from minitf.blocks.position.sinusoidal import sinusoids
+from minitf.blocks.position.sinusoidal import Sinusoidal, sinusoids
 from minitf.config import build
 from minitf.errors import ConfigError
 from minitf.positions import SEGMENT
@@ -50,6 +50,17 @@ def test_sinusoids_worked_numbers():
     five = torch.tensor([[0.841471, 0.540302, 0.025116, 0.999685, 0.000631]])
     torch.testing.assert_close(sinusoids(place, 4), four, atol=1e-6, rtol=0)
     torch.testing.assert_close(sinusoids(place, 5), five, atol=1e-6, rtol=0)
+
+
+def test_a_factor_multiplies_the_sinusoids_alone():
+    x, pos = torch.randn(1, 3, 8), torch.tensor([[0, 1, 2]])
+    sizes = {"d_model": 8, "d_head": 4, "n_heads": 2, "max_len": 8, "causal": True}
+    once, twice = (Sinusoidal(**sizes, **own).embed(x, pos) - x for own in ({}, {"factor": 2.0}))
+    torch.testing.assert_close(once, sinusoids(pos, 8))
+    torch.testing.assert_close(twice, 2 * sinusoids(pos, 8))
+    assert (2**0.5 * sinusoids(torch.arange(999), 8)).square().mean().item() == pytest.approx(1, rel=1e-4)
+    with pytest.raises(ConfigError, match="sinusoidal factor must be a finite number above 0, got 0"):
+        Sinusoidal(**sizes, factor=0.0)
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 5e-4), (torch.bfloat16, 2e-3), (torch.float16, 3e-4)])

@@ -95,6 +95,32 @@ def test_cells_that_were_typed(ablate, tmp_path):
     assert len(list((tmp_path / "kept").rglob("s0.json"))) == 4
 
 
+def test_a_study_in_another_setting_is_one_of_its_own(ablate, tmp_path):
+    figures = {"rope": {"accuracy": [0.0, 1.0]}}
+    why = [{"cells": ["rope"], "metrics": ["accuracy"], "why": "no reason for this setting"}]
+    typed = own_study(tmp_path, seeds=1, figures=figures, differences=why)
+    code, plain, err = ablate(*typed, "jobs=1")
+    assert code == 0, err
+    code, out, err = ablate(*typed, "jobs=1", "with=model/norm=rms optim.decay_vectors=true")
+    assert code == 0, err
+    assert "Study mine with model/norm=rms optim.decay_vectors=true" in out
+    assert "'with=model/norm=rms optim.decay_vectors=true'" in out, "the command that does it again"
+    assert "0 .. 1 inside" in out
+    folder = tmp_path / "runs" / "studies"
+    kept = {path.name: json.loads((path / "rope" / "s0.json").read_text()) for path in folder.iterdir()}
+    assert len(kept) == 2
+    norms = {name: of["key"]["config"]["model"]["norm"]["_target_"] for name, of in kept.items()}
+    assert norms.pop("mine").endswith("LayerNorm")
+    assert norms.popitem()[1].endswith("RMSNorm")
+    code, again, err = ablate(*typed, "jobs=1", "with=model/norm=rms optim.decay_vectors=true")
+    assert "[1/" not in err, "what is finished is not done again"
+    assert again == out
+    assert ablate(*typed, "jobs=1")[1] == plain
+    code, out, err = ablate(*typed, "jobs=1", "cells=[rope]", "with=model/position=alibi")
+    assert code == 0, err
+    assert "Study mine with model/position=alibi" in out, "one cell alone may be set anew"
+
+
 def test_a_study_file_that_is_no_yaml(ablate, tmp_path):
     flags = own_study(tmp_path)
     (tmp_path / "own" / "study" / "mine.yaml").write_text("question: Is it: so?\n", encoding="utf-8")
@@ -170,6 +196,37 @@ MISTAKES = [
     (["study=all", "metric=loss"], "the study says which metric decides"),
     (["runs=."], "holds no run folders"),
     (["seds=3"], "nearest: seeds"),
+    (["study=decay_diversity", "with="], "with= is empty"),
+    (["study=decay_diversity", "with=rms"], "'rms' is neither key=value nor group=option"),
+    (
+        ["study=decay_diversity", "with=model/norm=nope"],
+        "with, in the cell 'healthy': model/norm=nope: there is no such option",
+    ),
+    (["study=decay_diversity", "with=optim.momentum=0.9"], "'optim.momentum' is no key or group of 'train'"),
+    (["study=order", "with=model.position.factor=2"], "with, in the cell 'encoder, no code': 'model.position.factor'"),
+    (["study=decay_diversity", "with=seed=4"], "seed is no setting of a cell"),
+    (
+        ["study=decay_diversity", "with=optim.weight_decay=0.1"],
+        "which is what the cells of study=decay_diversity differ",
+    ),
+    (["study=decay_diversity", "with=optim.lr=1e-3 optim.lr=2e-3"], "with= has optim.lr twice"),
+    (["study=decay_diversity", "with=~optim.lr"], "it can take nothing out, as ~optim.lr would"),
+    (
+        ["study=decay_diversity", "with=optim.lr=1e-3,1e-2"],
+        "with= is one setting: optim.lr=1e-3,1e-2 has several values",
+    ),
+    (["study=order", "with=model.position.base=9"], "'model.position.base' is no key"),
+    (["study=order", "with=model.position=null"], "with= sets model.position, which is what the cells of study=order"),
+    (
+        ["study=order", "with=model.position._target_=a.B"],
+        "with= sets model.position._target_, which is what the cells",
+    ),
+    (["study=scale_at_init", "with=n_keyz=3"], "'n_keyz' is no argument of minitf.studies.probes.softmax."),
+    (["study=scale_at_init", "with=~scaled"], "it can take nothing out"),
+    (["study=order", "with=model/norm=rms", "-m"], "with is no sweep: leave -m away"),
+    (["study=all", "with=model/norm=rms"], "with=... is a setting for one study; with study=all"),
+    (["over=model.n_layers=1,2", "with=model/norm=rms"], "with=... is a setting for one study; with over=..."),
+    (["study=decay_diversity,sink", "-m", "with=model/norm=rms"], "with is no sweep"),
 ]
 
 

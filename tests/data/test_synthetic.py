@@ -11,6 +11,7 @@ import torch
 
 from minitf.config import build_data, compose, config_dir
 from minitf.data.arrays import ValRows
+from minitf.data.synthetic.bigram_backcopy import BigramBackcopy
 from minitf.data.synthetic.coreference import ANIMALS, OF_ANIMALS, THINGS
 from minitf.data.synthetic.grammar_mix import PARTS
 from minitf.data.synthetic.majority import Majority
@@ -105,6 +106,14 @@ def check_bigram_backcopy(row, made):
     for t, token in enumerate(ids):
         if 1 <= token <= made.task.n_triggers:
             assert targets[t] == ids[t - 1]
+
+
+def test_another_chain_has_other_transitions():
+    first, same, other = (BigramBackcopy(24, 3, **own) for own in ({}, {"chain": 0}, {"chain": 1}))
+    assert (first.transitions == same.transitions).all()
+    assert abs(first.transitions - other.transitions).max() > 0.1
+    with pytest.raises(ConfigError, match="chain"):
+        BigramBackcopy(24, 3, chain=-1)
 
 
 def check_mqar(row, made):

@@ -60,7 +60,7 @@ FRAME += "seq_len batch_size max_steps vocab_size val_fraction path dataset".spl
 SELDOM = {
     **{("model/mask", name): 0.0 for name in ("full", "document", "bigbird", "block_local")},
     **{("model/mask", name): 0.0 for name in ("closed_diagonal", "prefix_lm")},
-    **{("model/init", name): 0.0 for name in ("gain", "zero_q", "zero_qk")},
+    **{("model/init", name): 0.0 for name in ("gain", "ffn_gain", "zero_q", "zero_qk")},
     ("model/attention", "none"): 0.0,
     ("model/attention/projection", "identity"): 0.0,
     ("model/attention/projection", "tied_qk"): 0.0,

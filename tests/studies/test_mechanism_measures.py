@@ -76,6 +76,17 @@ def test_the_first_two_rounds_are_found_row_by_row(text):
         assert in_first.nonzero().flatten().tolist() == (list(range(4, period + 1)) if text else [])
 
 
+def test_rows_may_have_segments_of_other_lengths():
+    one = subject("model.n_layers=2", TEXT)
+    batch = ablation._rows_of(one, 3, 3, n=20)
+    periods = [int((ids == ids[1]).nonzero()[1]) - 1 for ids in batch["ids"]]
+    assert periods == [3] * 20
+    assert batch["ids"].shape[1] == one.cfg.data.seq_len
+    assert batch["targets"][:, 0].min() >= 0, "every token is scored, as in the data of training"
+    usual, found = ablation.rows(one, n_batches=1), ablation.rows(one, segments=[3, 3])
+    assert set(found) == {f"3-3 symbols.{name}" for name in usual}
+
+
 class Oracle(nn.Module):
     """Knows the text, and says it with a loss of ln 2 per token."""
 

@@ -33,6 +33,8 @@ def test_rows_matter_where_there_is_something_to_copy():
     assert found["0.permute.copied"] > 0.8
     assert found["1.permute.copied"] > 0.8
     assert found["0.permute.first"] < found["0.permute.copied"] - 0.4
+    # a longer segment has stood there less often
+    assert found["8-9 symbols.1.permute.accuracy"] < found["1.permute.accuracy"]
 
 
 @pytest.mark.slow

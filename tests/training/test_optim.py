@@ -51,6 +51,15 @@ def test_decay_spares_norms_and_biases_and_counts_a_tied_weight_once():
     assert decayed["fused"]
 
 
+def test_vectors_can_be_decayed_too():
+    model = TinyDecoder()
+    (group,) = adamw(model, lr=0.1, weight_decay=0.3, decay_vectors=True).param_groups
+    assert names_of(model, group["params"]) == {name for name, _ in model.named_parameters()}
+    assert group["weight_decay"] == 0.3
+    with pytest.raises(ConfigError, match=r"optim.decay_vectors \('yes'\) must be true or false"):
+        adamw(model, lr=0.1, decay_vectors="yes")
+
+
 @pytest.mark.parametrize("model", [TinyDecoder(), WithHead()])
 def test_muon_takes_layer_matrices_only_and_every_parameter_is_trained_once(model):
     optimizer = muon(model, lr=0.02, adamw_lr=0.004)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from minitf.analysis import forward
+from minitf.analysis.attention_rows import SKIPPED
 from minitf.analysis.capture import MAX_BYTES
 from minitf.analysis.forward import Batch, n_rows
 from minitf.analysis.heads.importance import Losses, importance, normalised
 from minitf.analysis.heads.measure import LAYER, NO_SCORES, Measured, measure
 from minitf.analysis.heads.names import Name, names_of
-from minitf.analysis.heads.rows import SKIP
 from minitf.analysis.sites import Site, sites
 from minitf.errors import ConfigError
 
@@ -115,7 +115,7 @@ def battery(
     *,
     n_shuffles: int = N_SHUFFLES,
     quantile: float = QUANTILE,
-    skip: int = SKIP,
+    skip: int = SKIPPED,
     losses: Losses | None = forward.losses,
     seed: int = 0,
     max_bytes: int = MAX_BYTES,

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from minitf.analysis.attention_rows import SKIPPED
 from minitf.analysis.capture import MAX_BYTES, Captured, capture
 from minitf.analysis.forward import Batch, n_rows, positions
 from minitf.analysis.heads import diversity, patterns, roles, sink
@@ -17,7 +18,7 @@ from minitf.analysis.heads.average import Average
 from minitf.analysis.heads.copying import copying
 from minitf.analysis.heads.offsets import Offsets, offsets
 from minitf.analysis.heads.roles import Asked, OffsetCounts, RoleScore
-from minitf.analysis.heads.rows import SKIP, base_columns, counted, first_of_document
+from minitf.analysis.heads.rows import base_columns, counted, first_of_document
 from minitf.analysis.heads.shuffled import Shuffled, shuffled, shuffled_ids
 from minitf.analysis.sites import Site, sites
 from minitf.errors import DataError
@@ -54,7 +55,7 @@ def measure(
     model: nn.Module,
     batches: Iterable[Batch],
     *,
-    skip: int = SKIP,
+    skip: int = SKIPPED,
     n_shuffles: int = 0,
     seed: int = 0,
     max_bytes: int = MAX_BYTES,

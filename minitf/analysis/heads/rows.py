@@ -5,12 +5,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from minitf.analysis.attention_rows import SKIPPED
 from minitf.positions import offset, segment
 
-SKIP = 4  # first rows of a document that are not counted: they have too few keys
 
-
-def counted(q_pos: Tensor, visible: Tensor, skip: int = SKIP) -> Tensor:
+def counted(q_pos: Tensor, visible: Tensor, skip: int = SKIPPED) -> Tensor:
     """Queries that averages are taken over: bool (B,T).
 
     Not padding, nor a query that sees nothing; nor one of the first `skip` of its document that sees fewer keys than

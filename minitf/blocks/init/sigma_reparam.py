@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,10 +21,18 @@ class SigmaReparam(Modifier):
 
     Args:
         base: rule that fills the model first.
+        exact_start: whether sigma is exact before the first step; else the power method begins at a random vector, as
+            in torch.nn.utils.spectral_norm, and gives too small a sigma for some steps.
 
     Raises:
         ConfigError: a matrix of zeros, which has no direction.
     """
+
+    def __init__(self, base: Callable[[nn.Module], None], exact_start: bool = True) -> None:
+        super().__init__(base)
+        if not isinstance(exact_start, bool):
+            raise ConfigError(f"init=sigma_reparam: exact_start ({exact_start!r}) must be true or false")
+        self.exact_start = exact_start
 
     def change(self, model: nn.Module) -> None:
         for matrix in matrices(model, "w_q", "w_k", "w_k_rotary", "w_v", "w_o", what="sigma_reparam"):
@@ -31,21 +41,28 @@ class SigmaReparam(Modifier):
                     f"init=sigma_reparam divides by the largest singular value, which is 0 for a matrix that "
                     f"init={type(self.base).__name__} starts at 0: choose another model/init@model.init.base"
                 )
-            parametrize.register_parametrization(matrix, "weight", SpectralScale(matrix.weight))
+            parametrize.register_parametrization(matrix, "weight", SpectralScale(matrix.weight, self.exact_start))
 
 
 class SpectralScale(nn.Module):
     """W -> gamma / sigma(W) W, with sigma followed by one step of the power method per training pass.
 
     Args:
-        weight: the matrix at the start, of which sigma is exact.
+        weight: the matrix at the start.
+        exact: whether sigma is exact then; else `left` is random.
     """
 
-    def __init__(self, weight: Tensor) -> None:
+    def __init__(self, weight: Tensor, exact: bool = True) -> None:
         super().__init__()
-        left, _, right = torch.linalg.svd(weight.detach(), full_matrices=False)
-        self.register_buffer("left", left[:, 0].clone())
-        self.register_buffer("right", right[0].clone())
+        weight = weight.detach()
+        if exact:
+            u, _, v = torch.linalg.svd(weight, full_matrices=False)
+            left, right = u[:, 0].clone(), v[0].clone()
+        else:
+            left = F.normalize(torch.randn_like(weight[:, 0]), dim=0)
+            right = F.normalize(weight.T @ left, dim=0)
+        self.register_buffer("left", left)
+        self.register_buffer("right", right)
         self.gamma = nn.Parameter(torch.ones(1, dtype=weight.dtype, device=weight.device))
 
     def forward(self, weight: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ class BigramBackcopy(SyntheticTask):
     """A Markov chain; after a trigger comes the token that stood before it.
 
     Id 0 begins each row, ids 1 to n_triggers are triggers, all others ordinary symbols; the chain's transitions are
-    softmax of 2 N(0,1), the same for every seed and split. Every next token is scored. After an ordinary symbol the
+    softmax of 2 N(0,1), one chain for every seed and split. Every next token is scored. After an ordinary symbol the
     chain's matrix says all, and attention is not needed; after a trigger the answer is the token before it, which only
     attention to the place before can give (gold). So heads are idle at most places, and put their weight on the
     beginning. A solved model is right at every trigger, and elsewhere as often as the likeliest transition (`solved`).
@@ -24,12 +24,13 @@ class BigramBackcopy(SyntheticTask):
     Args:
         n_symbols: ids in all, the beginning among them.
         n_triggers: how many of them are triggers.
+        chain: which transitions: the seed that draws them.
     """
 
     gives = "answers"
     roles = ("backcopy",)
 
-    def __init__(self, n_symbols: int, n_triggers: int) -> None:
+    def __init__(self, n_symbols: int, n_triggers: int, chain: int = 0) -> None:
         self.n_symbols = check_number("n_symbols", n_symbols, 4)
         self.n_triggers = check_number("n_triggers", n_triggers, 1)
         if n_triggers > n_symbols - 3:
@@ -37,12 +38,13 @@ class BigramBackcopy(SyntheticTask):
                 f"data.task.n_triggers ({n_triggers}) must leave two ordinary symbols beside the beginning: at most "
                 f"{n_symbols - 3} of n_symbols ({n_symbols})"
             )
+        self.chain = check_number("chain", chain, 0)
         self.vocab_size = n_symbols
 
     @property
     def transitions(self) -> np.ndarray:
         """(V, V) probabilities of the next token; nothing leads back to the beginning."""
-        logits = 2 * np.random.default_rng(0).standard_normal((self.n_symbols, self.n_symbols))
+        logits = 2 * np.random.default_rng(self.chain).standard_normal((self.n_symbols, self.n_symbols))
         logits[:, 0] = -np.inf
         logits[0, 1 : 1 + self.n_triggers] = -np.inf  # a trigger needs something before it
         weights = np.exp(logits)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 
+import numpy as np
 import torch
 
 from minitf.analysis.attention_rows import SKIPPED
@@ -70,7 +72,7 @@ def kinds(subject: Subject, batches: list[Batch]) -> tuple[list[Head], list[Head
     return induction, previous, [head for head in rest if head not in previous]
 
 
-def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
+def rows(subject: Subject, n_batches: int = 4, segments: Sequence[int] = ()) -> dict[str, float]:
     """Is attention an explanation? How far the output moves when all rows of a layer are no longer their own.
 
     Only the first two rounds count: in later ones a shuffled row meets an earlier copy more often. Of the first round
@@ -79,13 +81,19 @@ def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
     Args:
         subject: trained on data=repeat.
         n_batches: of validation.
+        segments: [least, most], to ask 512 new rows with segments of so many symbols instead of validation. How many
+            copies of an answer a shuffled row may meet depends on their lengths.
 
     Returns:
         For each layer L and each WAY, permute and uniform: "L.WAY.copied", median total variation distance of the
         output in the second round, "L.WAY.first" in the first one, where there is nothing to copy, and
-        "L.WAY.accuracy", the share of the second round that is still right.
+        "L.WAY.accuracy", the share of the second round that is still right. With segments each name begins with
+        "LEAST-MOST symbols.".
     """
-    parts = list(islice(subject.data.val_batches(), n_batches))
+    if segments:
+        parts, first_word = [_rows_of(subject, *segments)], "-".join(map(str, segments)) + " symbols."
+    else:
+        parts, first_word = list(islice(subject.data.val_batches(), n_batches)), ""
     batch = {name: torch.cat([part[name] for part in parts]) for name in ("ids", "targets", f"gold.{ROLE}")}
     first, second = _first_rounds(batch)
     found = {}
@@ -95,8 +103,16 @@ def rows(subject: Subject, n_batches: int = 4) -> dict[str, float]:
             moved = row_test(subject.model, batch, heads, how, {"copied": second, "first": first})
             with other_rows(subject.model, batch, heads, how), evaluating(subject.model), torch.no_grad():
                 right = float(is_right(subject.model, batch, run(subject.model, batch))[second].float().mean())
-            found |= {f"{site.layer}.{how}.{name}": value for name, value in {**moved, "accuracy": right}.items()}
+            of_layer = {**moved, "accuracy": right}
+            found |= {f"{first_word}{site.layer}.{how}.{name}": value for name, value in of_layer.items()}
     return found
+
+
+def _rows_of(subject: Subject, least: int, most: int, n: int = 512) -> Batch:
+    task = subject.data.task
+    other = type(task)(n_symbols=task.n_symbols, least=least, most=most)
+    drawn = other.rows(np.random.default_rng(0), n, subject.cfg.data.seq_len)
+    return {name: torch.from_numpy(of) for name, of in drawn.items()}
 
 
 def _first_rounds(batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
