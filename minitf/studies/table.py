@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -116,8 +117,10 @@ def markdown(items: Sequence[Item]) -> str:
     """
     rows = [[*COLUMNS, "command"], ["---"] * (len(COLUMNS) + 1)]
     for row in map(_row, items):
-        *cells, command = [cell.replace("|", "\\|").replace("\n", "<br>") for cell in row]
-        rows.append([*cells, f"`{command}`"])
+        *cells, command = [cell.replace("|", "\\|") for cell in row]
+        # what a reader of Markdown would take for a tag, such as a cell named <none>, is text
+        cells = [re.sub(r"<(?=[A-Za-z/!?])", r"\\<", cell).replace("\n", "<br>") for cell in cells]
+        rows.append([*cells, f"`{command}`".replace("\n", "<br>")])
     return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
 
 

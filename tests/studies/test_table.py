@@ -138,7 +138,7 @@ def test_every_value_is_there_and_no_line_is_too_long(n_seeds):
 
 def test_overview_and_markdown():
     first = item(study(MORE), results(CLEAR))
-    conditional = [{"cell": "with", "at_least": 0.5, "when": "it is | on"}]
+    conditional = [{"cell": "with", "at_least": 0.5, "when": "it is | on <b>"}]
     conditional.append({"cell": "without", "at_least": 0.5, "when": "it is off"})
     second = item(study(*conditional), results(CLEAR))
     told = overview([first, second])
@@ -151,7 +151,7 @@ def test_overview_and_markdown():
         "| made | It does. | supported | accuracy: with 0.9 .. 1 against without 0.1 .. 0.3 | 3 | 12 | "
         "`python scripts/ablate.py study=made` |"
     )
-    assert "supported under condition: it is \\| on" in lines[3]
+    assert "supported under condition: it is \\| on \\<b>" in lines[3]
     assert "accuracy: with 0.9 .. 1 (supported)<br>accuracy: without 0.1 .. 0.3 (refuted)" in lines[3]
 
 
