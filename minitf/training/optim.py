@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
-from torch.optim import AdamW, Muon, Optimizer
+from torch.optim import AdamW, Optimizer
 
 from minitf.errors import ConfigError
+from minitf.training.muon import Muon
 
 MAX_RATE, MAX_DECAY = 1e30, 1e6  # their product must fit into float32
 MAX_NS_STEPS = 100  # torch's own limit
@@ -83,14 +84,7 @@ def muon(
     taken = {id(p) for p in matrices}
     rest = [p for p in _trainable(model) if id(p) not in taken]
     return MuonAdamW(
-        Muon(
-            matrices,
-            lr=lr,
-            momentum=momentum,
-            weight_decay=weight_decay,
-            ns_steps=ns_steps,
-            adjust_lr_fn="match_rms_adamw",
-        ),
+        Muon(matrices, lr, momentum, weight_decay, ns_steps),
         AdamW(_decay_groups(rest, weight_decay), lr=adamw_lr, betas=_floats(betas), eps=eps, fused=True),
     )
 

@@ -28,10 +28,21 @@ def resolve_precision(precision: str = "auto", accelerator: str = "auto") -> str
     if precision != "auto":
         return precision
     if accelerator in ("auto", "cuda", "gpu") and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+        return "bf16-mixed" if has_bf16("cuda") else "32-true"
     if accelerator == "mps" or (accelerator != "cpu" and torch.backends.mps.is_available()):
         return "32-true"
-    return "bf16-mixed" if cpu_has_bf16() else "32-true"
+    return "bf16-mixed" if has_bf16("cpu") else "32-true"
+
+
+def has_bf16(device: str) -> bool:
+    """Tell whether a device multiplies bfloat16 in hardware.
+
+    Args:
+        device: torch's name of its type: "cpu", "cuda", or another, of which it is not known.
+    """
+    if device == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device == "cpu" and cpu_has_bf16()
 
 
 def cpu_has_bf16() -> bool:

@@ -9,6 +9,8 @@ from torch.optim.lr_scheduler import LambdaLR
 from training_stubs import TinyDecoder, tokens
 
 from minitf.errors import ConfigError
+from minitf.training import precision
+from minitf.training.muon import orthogonal
 from minitf.training.objective.causal_lm import CausalLM
 from minitf.training.optim import adamw, layer_matrices, muon
 
@@ -76,7 +78,8 @@ def test_frozen_parameters_are_left_out():
     assert not any(p is model.up.bias for group in optimizer.param_groups for p in group["params"])
 
 
-def test_muon_equals_its_two_members_run_apart():
+def test_muon_equals_its_two_members_run_apart(monkeypatch):
+    monkeypatch.setattr(precision, "cpu_has_bf16", lambda: True)
     joint, apart = TinyDecoder(), TinyDecoder()
     optimizer = muon(joint, lr=0.02, adamw_lr=0.004, weight_decay=0.1)
     matrices = [apart.up.weight, apart.down.weight]
@@ -96,6 +99,26 @@ def test_muon_equals_its_two_members_run_apart():
             member.step()
     for a, b in zip(joint.parameters(), apart.parameters(), strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24), (32, 32)])
+def test_without_bfloat16_in_hardware_newton_schulz_is_in_float32(monkeypatch, shape):
+    """Every singular value goes through the polynomial, as computed in float64; in bfloat16 it is about that."""
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    before, (a, b, c) = matrix.clone(), (3.4445, -4.775, 2.0315)
+    u, s, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    s = s / s.square().sum().sqrt()
+    for _ in range(5):
+        s = a * s + b * s**3 + c * s**5
+    found = {}
+    for has_bf16 in (False, True):
+        monkeypatch.setattr(precision, "cpu_has_bf16", lambda has_bf16=has_bf16: has_bf16)
+        found[has_bf16] = orthogonal(matrix, (a, b, c), 5, 1e-7)
+    assert found[False].dtype == torch.float32
+    assert found[True].dtype == torch.bfloat16
+    torch.testing.assert_close(found[False].double(), (u * s) @ v, atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[True].double(), (u * s) @ v, atol=0.05, rtol=0)
+    assert torch.equal(matrix, before)
 
 
 @pytest.mark.parametrize("make", [lambda m: adamw(m, lr=0.01), lambda m: muon(m, lr=0.02, adamw_lr=0.004)])
