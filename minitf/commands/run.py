@@ -105,6 +105,7 @@ class Run:
     def _work(self) -> tuple[str, float]:
         from minitf.analysis.sites import sites
         from minitf.files import write_json
+        from minitf.training.precision import emulated
 
         config, data, task = self.assemble()
         self._begin()
@@ -120,6 +121,8 @@ class Run:
                 f"in {show_path(self.job.folder)}",
                 flush=True,
             )
+            if note := emulated(self.trainer.precision, self.trainer.strategy.root_device.type):
+                print(f"note: {note}", flush=True)
             self.fit(task, data)
         metrics = summary.collect(config, data, task, self.step, self.saver)
         write_json(self.job.folder / "metrics.json", metrics)

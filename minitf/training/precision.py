@@ -45,6 +45,19 @@ def has_bf16(device: str) -> bool:
     return device == "cpu" and cpu_has_bf16()
 
 
+def emulated(precision: str, device: str) -> str:
+    """What there is to say of a precision that the device has no instructions for; "" where it has.
+
+    Args:
+        precision: as Lightning knows it.
+        device: torch's name of its type; of others than "cpu" and "cuda" nothing is said.
+    """
+    name = {"cpu": "CPU", "cuda": "GPU"}.get(device)
+    if name is None or not precision.startswith("bf16") or has_bf16(device):
+        return ""
+    return f"this {name} has no bfloat16 instructions and emulates it; trainer.precision=32-true is many times as fast"
+
+
 def cpu_has_bf16() -> bool:
     """Tell whether this CPU multiplies bfloat16 in hardware (AVX512-BF16, AMX-BF16, or Arm BF16)."""
     if platform.machine().lower() in ("arm64", "aarch64"):

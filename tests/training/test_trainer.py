@@ -77,6 +77,9 @@ def test_auto_precision_follows_the_cpu(monkeypatch, has_bf16, expected):
     monkeypatch.setattr(precision, "cpu_has_bf16", lambda: has_bf16)
     assert precision.resolve_precision("auto", "cpu") == expected
     assert precision.resolve_precision("32-true", "cpu") == "32-true"
+    assert ("emulates" in precision.emulated("bf16-mixed", "cpu")) is not has_bf16
+    assert ("emulates" in precision.emulated("bf16-true", "cpu")) is not has_bf16
+    assert precision.emulated("32-true", "cpu") == ""
 
 
 def test_training_runs_under_bf16_autocast(tmp_path):
