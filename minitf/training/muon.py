@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -41,17 +41,12 @@ class Muon(optim.Muon):
         )
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step with every matrix that has a gradient."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self) -> None:
+        """Take one step with every matrix that has a gradient; a closure is for the optimizer that holds this one."""
         for group in self.param_groups:
             for matrix in group["params"]:
                 if matrix.grad is not None:
                     self._update(matrix, group)
-        return loss
 
     def _update(self, matrix: Tensor, group: dict[str, Any]) -> None:
         state = self.state[matrix]
